@@ -1,0 +1,78 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+use kvasir_balance::PolicyKind;
+use kvasir_config::{Config, EngineUrl, PoolConfig};
+
+/// KV-aware LLM inference gateway.
+#[derive(Debug, Parser)]
+#[command(name = "kvasir-gateway", version)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Routes OpenAI-style requests to the engine replicas that will answer soonest.
+    Serve(ServeArgs),
+}
+
+/// Either a configuration file, or engine URLs: then the engines are asked for their models, block
+/// sizes and event streams.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Engine base URLs, such as http://host:8000.
+    #[arg(value_name = "URL", conflicts_with = "config", required_unless_present = "config")]
+    pub(crate) urls: Vec<EngineUrl>,
+    /// The configuration file (YAML).
+    #[arg(long, value_name = "FILE", env = "KVASIR_CONFIG")]
+    config: Option<PathBuf>,
+    /// Address to listen on; wins over the file.
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<SocketAddr>,
+    /// Directory of staged tokenizers (MODEL with `/` as `__`); wins over the file.
+    #[arg(long, value_name = "DIR")]
+    tokenizer_dir: Option<PathBuf>,
+    /// Routing policy of every pool; wins over the file.
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<PolicyKind>,
+    /// Send x-kvasir-endpoint and x-kvasir-reason with every answer.
+    #[arg(long)]
+    decision_headers: bool,
+}
+
+impl ServeArgs {
+    /// The configuration with the flags on top. Without a file its one pool has no endpoints and
+    /// an empty name: it says how the pools found at the URLs are to be set up.
+    pub(crate) fn config(&self) -> Result<Config> {
+        let mut config = match &self.config {
+            Some(path) => Config::load(path)?,
+            None => Config { pools: vec![PoolConfig::named(String::new())], ..Config::default() },
+        };
+        if let Some(listen) = self.listen {
+            config.listen = listen;
+        }
+        config.decision_headers |= self.decision_headers;
+        if let Some(dir) = &self.tokenizer_dir {
+            let found =
+                dir.metadata().with_context(|| format!("--tokenizer-dir {}", dir.display()));
+            if !found?.is_dir() {
+                bail!("--tokenizer-dir {}: not a directory", dir.display());
+            }
+        }
+        for pool in &mut config.pools {
+            if let Some(dir) = &self.tokenizer_dir {
+                pool.tokenizer_dir = Some(dir.clone());
+            }
+            if let Some(policy) = self.policy {
+                pool.policy = policy;
+            }
+        }
+        Ok(config)
+    }
+}

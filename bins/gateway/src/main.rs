@@ -1,0 +1,38 @@
+//! The gateway binary: reads arguments and configuration, wires the libraries, runs until asked to
+//! stop. Exit status 0 after a clean stop, 78 for a bad configuration, 1 for anything else.
+
+mod args;
+mod serve;
+mod spec;
+mod telemetry;
+mod url_mode;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Command};
+
+/// `EX_CONFIG` of sysexits.h.
+const BAD_CONFIG: u8 = 78;
+
+fn main() -> ExitCode {
+    let Args { command: Command::Serve(args) } = Args::parse();
+    let config = match args.config() {
+        Ok(config) => config,
+        Err(error) => return fail(&error, BAD_CONFIG),
+    };
+    if let Err(error) = telemetry::start_logging(&config.log) {
+        return fail(&error, BAD_CONFIG);
+    }
+    match serve::run(config, args.urls) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error, 1),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the last word of a program that cannot go on")]
+fn fail(error: &anyhow::Error, status: u8) -> ExitCode {
+    eprintln!("kvasir-gateway: {error:#}");
+    ExitCode::from(status)
+}

@@ -1,0 +1,85 @@
+//! Wires the libraries and runs them.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use kvasir_config::{Config, EngineUrl};
+use kvasir_fleet::Fleet;
+use kvasir_inventory::{Inventory, Limits};
+use kvasir_kv_hash::KeySpace;
+use kvasir_proxy::{App, serve};
+use tokio::net::TcpListener;
+
+use crate::{spec, telemetry, url_mode};
+
+/// Serves until SIGINT or SIGTERM.
+pub(crate) fn run(config: Config, urls: Vec<EngineUrl>) -> Result<()> {
+    let metrics_page = telemetry::start_metrics()?;
+    let inventory = Arc::new(Inventory::new(KeySpace::new(spec::random()?), Limits::default()));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async move {
+        let listener = TcpListener::bind(config.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}", config.listen))?;
+        let grace = config.shutdown_grace();
+        let settings = spec::settings(&config);
+        let app = if urls.is_empty() {
+            let fleet = Fleet::start(spec::fleet_spec(&config)?, inventory)?;
+            Arc::new(App::new(settings, fleet, metrics_page))
+        } else {
+            // Served from the first moment, so that probes see a process that is not ready yet
+            // rather than none.
+            let empty = Fleet::empty(Arc::clone(&inventory));
+            let app = Arc::new(App::new(settings, empty, metrics_page));
+            tokio::spawn(find_engines(Arc::clone(&app), config, urls, inventory));
+            app
+        };
+        tracing::info!(address = %listener.local_addr()?, "listening");
+        serve(app, listener, stop_signal(), grace).await;
+        Ok(())
+    })
+}
+
+async fn find_engines(
+    app: Arc<App>,
+    config: Config,
+    urls: Vec<EngineUrl>,
+    inventory: Arc<Inventory>,
+) {
+    let config = url_mode::discover(config, &urls).await;
+    let started = spec::fleet_spec(&config)
+        .and_then(|spec| Fleet::start(spec, inventory).map_err(anyhow::Error::from));
+    match started {
+        Ok(fleet) => {
+            let models: Vec<&str> = fleet.pools().iter().map(|pool| pool.model()).collect();
+            tracing::info!(?models, "pools are up");
+            app.replace_fleet(fleet);
+        }
+        Err(error) => tracing::error!(error = format!("{error:#}"), "no pools"),
+    }
+}
+
+/// Resolves on SIGINT or SIGTERM.
+async fn stop_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut stream) => {
+                stream.recv().await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "SIGTERM cannot be waited for");
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    tokio::select! {
+        () = terminated => {}
+        result = tokio::signal::ctrl_c() => {
+            if let Err(error) = result {
+                tracing::warn!(%error, "SIGINT cannot be waited for");
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}

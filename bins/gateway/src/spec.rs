@@ -1,0 +1,71 @@
+//! From the configuration to what the libraries are built from.
+
+use anyhow::{Context, Result};
+use http::HeaderValue;
+use kvasir_config::{Config, EndpointConfig, PoolConfig};
+use kvasir_fleet::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
+use kvasir_proxy::Settings;
+
+/// The fleet's part.
+pub(crate) fn fleet_spec(config: &Config) -> Result<FleetSpec> {
+    let pools: Result<Vec<PoolSpec>> = config.pools.iter().map(pool_spec).collect();
+    Ok(FleetSpec {
+        pools: pools?,
+        scrape_interval: config.scrape_interval(),
+        connect_timeout: config.connect_timeout(),
+        seed: u64::from_le_bytes(random()?),
+    })
+}
+
+/// The data plane's part.
+pub(crate) fn settings(config: &Config) -> Settings {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Settings {
+        max_body_bytes: config.max_body_bytes,
+        decision_headers: config.decision_headers,
+        forward_paths: config.forward_paths.clone(),
+        connect_timeout: config.connect_timeout(),
+        tokenizer_threads: cores,
+    }
+}
+
+/// Bytes from the operating system.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).context("the operating system gives no random bytes")?;
+    Ok(bytes)
+}
+
+fn pool_spec(pool: &PoolConfig) -> Result<PoolSpec> {
+    let key = pool.resolve_api_key().map_err(|e| anyhow::anyhow!("pool `{}`: {e}", pool.model))?;
+    let authorization = key
+        .map(|key| {
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
+                .with_context(|| {
+                    format!("pool `{}`: the API key is no header value", pool.model)
+                })?;
+            value.set_sensitive(true);
+            Ok::<_, anyhow::Error>(value)
+        })
+        .transpose()?;
+    Ok(PoolSpec {
+        model: pool.model.clone(),
+        policy: pool.policy,
+        tokenizer_dir: pool.tokenizer_dir.clone(),
+        authorization,
+        endpoints: pool.endpoints.iter().map(endpoint_spec).collect(),
+    })
+}
+
+fn endpoint_spec(endpoint: &EndpointConfig) -> EndpointSpec {
+    let EndpointConfig { url, events, replay, topic, bind } = endpoint;
+    EndpointSpec {
+        authority: url.authority().clone(),
+        events: events.clone().map(|publisher| EventSpec {
+            publisher,
+            replay: replay.clone(),
+            topic: topic.clone().unwrap_or_default(),
+            bind: *bind,
+        }),
+    }
+}

@@ -1,0 +1,34 @@
+//! Logs and metrics of the process.
+
+use anyhow::{Context, Result, anyhow};
+use kvasir_config::{LogConfig, LogFormat};
+use kvasir_proxy::MetricsPage;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+use tracing_subscriber::EnvFilter;
+
+/// Seconds; a first token may take milliseconds or minutes.
+const BUCKETS: [f64; 14] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0];
+
+/// Starts logging to standard error. `RUST_LOG` wins over the configuration.
+pub(crate) fn start_logging(config: &LogConfig) -> Result<()> {
+    let level = config.level.as_deref().unwrap_or("info");
+    let filter = match std::env::var("RUST_LOG") {
+        Ok(text) => EnvFilter::try_new(text).context("RUST_LOG")?,
+        Err(_) => EnvFilter::try_new(level).context("log.level")?,
+    };
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match config.format {
+        LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
+        LogFormat::Text => subscriber.try_init(),
+    }
+    .map_err(|error| anyhow!("logging: {error}"))
+}
+
+/// Installs the recorder of the process-wide metric families and returns what renders them.
+pub(crate) fn start_metrics() -> Result<MetricsPage> {
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)?
+        .install_recorder()?;
+    Ok(std::sync::Arc::new(move || handle.render()))
+}

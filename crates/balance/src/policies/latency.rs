@@ -1,0 +1,70 @@
+//! `latency`: the least latency added to this request and to those in flight. The default.
+//!
+//! For a candidate with credited cached tokens `C` of a prompt of `P`, prefill rate `r`, queued
+//! prefill tokens `Q` and `n` requests in flight, in seconds:
+//!
+//! ```text
+//! own  = (P - C) / r
+//! wait = Q / r
+//! cost = wait + own + own * (1 + n / 4)
+//! ```
+//!
+//! The last term is the delay this choice imposes on whoever is already there and on whoever comes
+//! next. Costs within the larger of 5 % and 5 ms of the lowest tie: the least own work wins, then
+//! the fewest in flight, then a seeded random one. Nothing here is a weight for a user to tune.
+//!
+//! Not yet in this formula: what it costs to reload blocks from slower tiers (they count like
+//! device blocks), and cache pressure.
+
+use super::smallest_by;
+use crate::view::{Candidate, Choice, FleetView, Policy, PolicyState, Query, Reason};
+
+/// Relative and absolute (seconds) width of a tie.
+const TIE_RATIO: f64 = 0.05;
+const TIE_SECONDS: f64 = 0.005;
+/// In-flight requests that double the delay a prefill imposes.
+const CROWD: f64 = 4.0;
+
+/// Takes the candidate with the least added latency.
+#[derive(Clone, Copy, Debug)]
+pub struct Latency;
+
+impl Policy for Latency {
+    fn name(&self) -> &'static str {
+        "latency"
+    }
+
+    fn choose(
+        &self,
+        query: &Query,
+        view: &FleetView<'_>,
+        state: &mut PolicyState,
+    ) -> Option<Choice> {
+        let candidates = view.candidates;
+        let scores: Vec<f64> = candidates.iter().map(|c| cost(query, c)).collect();
+        let lowest = scores.iter().copied().reduce(f64::min)?;
+        let limit = lowest + (lowest * TIE_RATIO).max(TIE_SECONDS);
+        let tied = (0..candidates.len()).filter(|place| scores[*place] <= limit);
+        let key = |place: usize| {
+            let candidate = &candidates[place];
+            (uncached(query, candidate), candidate.load.in_flight)
+        };
+        let index = smallest_by(tied, key, &mut state.rng)?;
+        let warm = candidates[index].overlap.resident() > 0;
+        let reason = if warm { Reason::LeastLatencyWarm } else { Reason::LeastLatencyCold };
+        Some(Choice { index, reason, scores })
+    }
+}
+
+/// Prompt tokens the candidate would have to compute.
+fn uncached(query: &Query, candidate: &Candidate) -> u64 {
+    query.prompt_tokens.saturating_sub(u64::from(candidate.overlap.resident()))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+fn cost(query: &Query, candidate: &Candidate) -> f64 {
+    let rate = candidate.prefill_rate.max(1.0);
+    let own = uncached(query, candidate) as f64 / rate;
+    let wait = candidate.load.queued_prefill_tokens as f64 / rate;
+    wait + own + own * (1.0 + f64::from(candidate.load.in_flight) / CROWD)
+}

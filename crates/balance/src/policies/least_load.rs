@@ -1,0 +1,25 @@
+//! `least_load`: the fewest requests in hand.
+
+use super::smallest_by;
+use crate::view::{Choice, FleetView, Policy, PolicyState, Query, Reason};
+
+/// Takes the candidate with the fewest requests in flight, then the fewest queued prompt tokens;
+/// what is left of a tie is broken at random.
+#[derive(Clone, Copy, Debug)]
+pub struct LeastLoad;
+
+impl Policy for LeastLoad {
+    fn name(&self) -> &'static str {
+        "least_load"
+    }
+
+    fn choose(&self, _: &Query, view: &FleetView<'_>, state: &mut PolicyState) -> Option<Choice> {
+        let load = |place: usize| {
+            let load = view.candidates[place].load;
+            (load.in_flight, load.queued_prefill_tokens)
+        };
+        let index = smallest_by(0..view.candidates.len(), load, &mut state.rng)?;
+        let scores = view.candidates.iter().map(|c| f64::from(c.load.in_flight)).collect();
+        Some(Choice { index, reason: Reason::LeastLoad, scores })
+    }
+}

@@ -1,0 +1,16 @@
+//! The configuration: one typed tree, one set of defaults, errors that say where.
+//!
+//! [`Config::parse`] turns a YAML text into a [`Config`] or a [`ConfigError`] with file, line,
+//! column and what would have been allowed. Unknown keys are errors. Everything that can be checked
+//! without a network is checked here, so that a configuration that parses can be started.
+//!
+//! This crate opens no sockets and knows nothing of the crates it configures except the names of
+//! the policies.
+
+mod error;
+mod model;
+mod secret;
+
+pub use self::error::ConfigError;
+pub use self::model::{Config, EndpointConfig, EngineUrl, LogConfig, LogFormat, PoolConfig};
+pub use self::secret::Secret;

@@ -1,0 +1,144 @@
+//! What a configuration file may say, and what is said about a wrong one.
+
+use kvasir_balance::PolicyKind;
+use kvasir_config::{Config, ConfigError, LogFormat};
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse("kvasir.yaml", text)
+}
+
+fn error(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+const SMALL: &str = "pools: [{model: m, endpoints: [{url: 'http://a:8000'}]}]\n";
+
+#[test]
+fn the_smallest_file_gets_the_defaults() {
+    let config = parse(SMALL).unwrap();
+    assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+    assert!(!config.decision_headers);
+    assert_eq!(config.max_body_bytes, 64 << 20);
+    assert_eq!(config.pools[0].policy, PolicyKind::Latency);
+    assert_eq!(config.pools[0].endpoints[0].url.to_string(), "http://a:8000");
+    assert_eq!(config.log.format, LogFormat::Text);
+}
+
+#[test]
+fn every_key_is_taken() {
+    let config = parse(
+        "
+listen: 0.0.0.0:9000
+decision_headers: true
+max_body_bytes: 1000
+forward_paths: [/v1/audio/*]
+connect_timeout_ms: 100
+scrape_interval_ms: 200
+shutdown_grace_s: 3
+log: {format: json, level: debug}
+pools:
+  - model: org/name
+    policy: precise_cache_aware
+    tokenizer_dir: /tokenizers
+    api_key: very-secret
+    endpoints:
+      - {url: 'http://[::1]:8000', events: 'tcp://*:5557', replay: 'tcp://*:5558', topic: kv}
+      - {url: 'http://b', events: 'tcp://0.0.0.0:7000', bind: true}
+",
+    )
+    .unwrap();
+    let pool = &config.pools[0];
+    assert_eq!(pool.policy, PolicyKind::PreciseCacheAware);
+    assert_eq!(pool.endpoints[0].url.authority().host(), "[::1]");
+    assert_eq!(pool.endpoints[0].topic.as_deref(), Some("kv"));
+    assert!(pool.endpoints[1].bind);
+    assert_eq!(pool.resolve_api_key().unwrap().unwrap().expose(), "very-secret");
+    assert!(!format!("{config:?}").contains("very-secret"));
+}
+
+#[test]
+fn a_wrong_value_is_located_and_the_allowed_ones_are_named() {
+    let bad_policy = "pools:\n  - model: m\n    policy: fastest\n    endpoints: []\n";
+    let message = error(bad_policy);
+    assert!(message.starts_with("kvasir.yaml:3:"), "{message}");
+    assert!(message.contains("unknown policy `fastest`"), "{message}");
+    assert!(message.contains("`round_robin`"), "{message}");
+
+    let unknown_key = "pools: []\nlisten_on: 1.2.3.4:5\n";
+    let message = error(unknown_key);
+    assert!(message.starts_with("kvasir.yaml:2:"), "{message}");
+    assert!(message.contains("listen_on") && message.contains("decision_headers"), "{message}");
+
+    let message = error("log: {format: xml}\n");
+    assert!(message.contains("xml") && message.contains("json"), "{message}");
+    let message = error("listen: nowhere\n");
+    assert!(message.starts_with("kvasir.yaml:1:"), "{message}");
+}
+
+#[test]
+fn urls_are_checked() {
+    for (url, why) in [
+        ("https://a", "scheme `https`"),
+        ("a:8000", "no"),
+        ("http://a/v1", "no path"),
+        ("http://u:p@a", "only a host and a port"),
+        ("http://", ""),
+        ("ftp://a", "scheme `ftp`"),
+    ] {
+        let text = format!("pools:\n- model: m\n  endpoints:\n  - url: '{url}'\n");
+        let message = error(&text);
+        assert!(message.starts_with("kvasir.yaml:4:"), "{url}: {message}");
+        assert!(message.contains(why), "{url}: {message}");
+    }
+}
+
+#[test]
+fn values_that_do_not_fit_together_name_their_key() {
+    for (text, wanted) in [
+        ("{}", "pools: at least one pool"),
+        ("pools: [{model: m, endpoints: []}]", "pools[0].endpoints: at least one"),
+        ("pools: [{model: '', endpoints: [{url: 'http://a'}]}]", "pools[0].model: must not"),
+        (
+            "pools: [{model: m, endpoints: [{url: 'http://a'}, {url: 'http://a'}]}]",
+            "pools[0].endpoints[1].url: http://a is listed twice",
+        ),
+        (
+            "pools: [{model: m, endpoints: [{url: 'http://a', replay: 'tcp://a:1'}]}]",
+            "pools[0].endpoints[0].events: is needed",
+        ),
+        (
+            "pools: [{model: m, api_key: a, api_key_env: B, endpoints: [{url: 'http://a'}]}]",
+            "pools[0].api_key: give one of",
+        ),
+        (
+            "pools: [{model: m, endpoints: [{url: 'http://a'}]},
+                     {model: m, endpoints: [{url: 'http://b'}]}]",
+            "pools[1].model: model `m` has two pools",
+        ),
+    ] {
+        let message = error(text);
+        assert!(message.contains(wanted), "{message}");
+    }
+    assert!(error(&format!("{SMALL}forward_paths: [x]")).contains("forward_paths[0]"));
+    assert!(error(&format!("{SMALL}max_body_bytes: 0")).contains("max_body_bytes"));
+}
+
+#[test]
+fn a_missing_key_or_file_is_named() {
+    let text =
+        "pools: [{model: m, api_key_env: KVASIR_TEST_UNSET, endpoints: [{url: 'http://a'}]}]";
+    let message = parse(text).unwrap().pools[0].resolve_api_key().unwrap_err();
+    assert!(message.contains("KVASIR_TEST_UNSET"), "{message}");
+    let missing = Config::load(std::path::Path::new("/nonexistent/kvasir.yaml")).unwrap_err();
+    assert!(missing.to_string().contains("/nonexistent/kvasir.yaml"));
+}
+
+#[test]
+fn broken_texts_are_errors_and_never_panics() {
+    let whole = "pools:\n- model: \"m\"\n  endpoints: [{url: 'http://a', events: &x tcp://a}]\n";
+    for end in 0..whole.len() {
+        let _ = parse(&whole[..end]);
+    }
+    let _ = parse(&"[".repeat(100_000));
+    let _ = parse("a: &a [*a, *a]");
+}

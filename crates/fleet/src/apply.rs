@@ -1,0 +1,197 @@
+//! The apply loop: one endpoint's event stream into the inventory.
+
+use std::sync::Arc;
+
+use kvasir_inventory::{
+    Group, GroupKind, Inventory, PartialReason, Slot, StoredBlocks, SuspectReason, Tier, Trust,
+};
+use kvasir_kv_events::{BlockRemoved, BlockStored, Event, SpecKind, Update};
+use kvasir_kv_hash::{BlockExtra, BlockKey, Scope};
+
+use crate::card::EngineCard;
+
+/// Applies one stream's updates to one endpoint's part of an inventory, and knows how far the
+/// result can be believed.
+#[derive(Debug)]
+pub struct Applier {
+    inventory: Arc<Inventory>,
+    slot: Slot,
+    /// The stream's own trust, before what was seen in its events.
+    stream: Trust,
+    /// Whether any event said what was hashed besides tokens: engines that never do may store
+    /// salted or image blocks that look plain.
+    publishes_extras: bool,
+    uses_lookahead: bool,
+    block_size: Option<u32>,
+    refused_blocks: u64,
+}
+
+impl Applier {
+    /// Follows a stream that has said nothing yet.
+    #[must_use]
+    pub fn new(inventory: Arc<Inventory>, slot: Slot, trust: Trust) -> Self {
+        Self {
+            inventory,
+            slot,
+            stream: trust,
+            publishes_extras: false,
+            uses_lookahead: false,
+            block_size: None,
+            refused_blocks: 0,
+        }
+    }
+
+    /// Applies one update. `card` is what the engine says of itself: its base model and the paths
+    /// of its adapters are part of a block's identity.
+    pub fn apply(&mut self, update: &Update, card: &EngineCard) {
+        match update {
+            Update::Forget { trust, .. } => {
+                self.forget();
+                self.stream = *trust;
+            }
+            Update::Trust { trust, .. } => self.stream = *trust,
+            Update::Batch { batch, .. } => {
+                for event in &batch.events {
+                    match event {
+                        Event::Stored(stored) => self.store(stored, card),
+                        Event::Removed(removed) => self.remove(removed),
+                        Event::Cleared => self.forget(),
+                    }
+                }
+            }
+        }
+    }
+
+    /// How far the endpoint's residency can be believed now.
+    #[must_use]
+    pub fn trust(&self) -> Trust {
+        if !self.stream.credits() {
+            return self.stream;
+        }
+        let stats = self.inventory.stats(self.slot);
+        if stats.unsupported_group {
+            return Trust::Suspect(SuspectReason::UnsupportedGroup);
+        }
+        if self.uses_lookahead {
+            return Trust::Suspect(SuspectReason::LookaheadHashing);
+        }
+        if stats.aliased_keys > 0 && !self.publishes_extras {
+            return Trust::Suspect(SuspectReason::ExtraKeysUnpublished);
+        }
+        if self.stream == Trust::Exact && stats.orphans > 0 {
+            return Trust::Partial(PartialReason::Orphans);
+        }
+        self.stream
+    }
+
+    /// Tokens per block, as the events have it.
+    #[must_use]
+    pub fn block_size(&self) -> Option<u32> {
+        self.block_size
+    }
+
+    /// Stored blocks that could not be understood and were left out.
+    #[must_use]
+    pub fn refused_blocks(&self) -> u64 {
+        self.refused_blocks
+    }
+
+    /// Forgets every block of the endpoint.
+    pub fn forget(&mut self) {
+        self.inventory.clear(self.slot);
+        self.publishes_extras = false;
+        self.uses_lookahead = false;
+    }
+
+    fn store(&mut self, stored: &BlockStored, card: &EngineCard) {
+        self.publishes_extras |= stored.extra_keys.is_some();
+        if stored.lookahead_token_ids.is_some() {
+            self.uses_lookahead = true;
+            return self.refuse(stored);
+        }
+        // A place nobody knows earns no credit.
+        let Some(tier) = stored.medium.tier() else { return self.refuse(stored) };
+        let Ok(extras) = stored.extras() else { return self.refuse(stored) };
+        let group = self.group(stored, tier);
+        let items: Vec<Vec<BlockExtra<'_>>> = extras
+            .items
+            .iter()
+            .map(|block| {
+                block
+                    .iter()
+                    .map(|item| BlockExtra { identity: item.identity, offset: item.offset })
+                    .collect()
+            })
+            .collect();
+        let applied = self.inventory.store(
+            self.slot,
+            &StoredBlocks {
+                parent: stored.parent,
+                root: self.root(stored, extras.salt, card),
+                hashes: &stored.block_hashes,
+                tokens: &stored.token_ids,
+                block_size: stored.block_size,
+                extras: &items,
+                tier,
+                group,
+            },
+        );
+        self.refused_blocks += applied.refused as u64;
+    }
+
+    fn refuse(&mut self, stored: &BlockStored) {
+        self.refused_blocks += stored.block_hashes.len() as u64;
+    }
+
+    /// The group's number and kind. A changed block size of the main group on a stream is a new
+    /// life: what was known before is forgotten.
+    fn group(&mut self, stored: &BlockStored, tier: Tier) -> Group {
+        let number = stored.group.unwrap_or(0);
+        let full = match &stored.spec_kind {
+            Some(
+                SpecKind::FullAttention | SpecKind::MlaAttention | SpecKind::SinkFullAttention,
+            ) => true,
+            Some(_) => false,
+            // vLLM 0.20 and 0.21 number groups but do not say what they are.
+            None => number == 0,
+        };
+        // Offload events have their own granularity; only device blocks of tokens set the size.
+        if tier == Tier::Device && !stored.token_ids.is_empty() && number == 0 {
+            if self.block_size.is_some_and(|known| known != stored.block_size) {
+                self.inventory.clear(self.slot);
+            }
+            self.block_size = Some(stored.block_size);
+        }
+        let same_size = stored.token_ids.is_empty() || self.block_size == Some(stored.block_size);
+        let kind =
+            if full && same_size { GroupKind::FullAttention } else { GroupKind::Unsupported };
+        match u8::try_from(number) {
+            Ok(index) => Group { index, kind },
+            Err(_) => Group { index: u8::MAX, kind: GroupKind::Unsupported },
+        }
+    }
+
+    fn root(&self, stored: &BlockStored, salt: Option<&str>, card: &EngineCard) -> BlockKey {
+        // Older engines name adapters by a number of their own. No request can ask for it, so such
+        // blocks must not look like anybody's.
+        let numbered = stored.lora_id.map(|id| format!("\0{id}"));
+        let name = stored.lora_name.as_deref().or(numbered.as_deref());
+        let lora = name.map(|name| (name, card.adapter(name).and_then(|a| a.path.as_deref())));
+        self.inventory.space().root(&Scope { model: card.base(), lora, salt })
+    }
+
+    fn remove(&self, removed: &BlockRemoved) {
+        let group =
+            removed.group.and_then(|g| u8::try_from(g).ok()).unwrap_or(match removed.group {
+                Some(_) => u8::MAX,
+                None => 0,
+            });
+        let tiers = match removed.medium.tier() {
+            Some(tier) => vec![tier],
+            None => Tier::ALL.to_vec(),
+        };
+        for tier in tiers {
+            self.inventory.remove(self.slot, &removed.block_hashes, tier, group);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What an engine says about itself: its models, adapters, version, block size and event sources.
+
+use std::collections::BTreeMap;
+
+use http::uri::Authority;
+use http::{HeaderValue, StatusCode};
+use serde::Deserialize;
+
+use crate::engine_client::{EngineClient, ProbeError};
+use crate::signals::Signals;
+
+/// A model name an engine answers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedModel {
+    /// The name in requests.
+    pub id: String,
+    /// Where it was loaded from: a path or a repository.
+    pub root: Option<String>,
+    /// The longest prompt and answer together, in tokens.
+    pub max_model_len: Option<u64>,
+}
+
+/// A LoRA adapter an engine has loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adapter {
+    /// Its name, used as `model` in requests.
+    pub name: String,
+    /// The path it was loaded from.
+    pub path: Option<String>,
+}
+
+/// An event publisher of an engine, as `GET /kv_event_sources` (vLLM 0.32) describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventSource {
+    /// The data-parallel rank it publishes for.
+    pub rank: u32,
+    /// The publisher's address, as configured at the engine.
+    pub publisher: String,
+    /// The replay socket's address.
+    pub replay: Option<String>,
+    /// The topic it publishes under.
+    pub topic: String,
+}
+
+/// An engine's answers, as last heard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EngineCard {
+    /// Base models, in the engine's order.
+    pub models: Vec<ServedModel>,
+    /// Adapters.
+    pub adapters: Vec<Adapter>,
+    /// The engine's version, where it tells.
+    pub version: Option<String>,
+    /// Tokens per block from `cache_config_info`, where it tells.
+    pub block_size: Option<u32>,
+    /// Its event publishers; `None` where it does not tell.
+    pub event_sources: Option<Vec<EventSource>>,
+}
+
+#[derive(Deserialize)]
+struct ModelList {
+    data: Vec<ModelEntry>,
+}
+
+#[derive(Deserialize)]
+struct ModelEntry {
+    id: String,
+    #[serde(default)]
+    root: Option<String>,
+    #[serde(default)]
+    parent: Option<String>,
+    #[serde(default)]
+    max_model_len: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct Source {
+    #[serde(default)]
+    enable_kv_cache_events: bool,
+    #[serde(default)]
+    publisher: Option<String>,
+    #[serde(default)]
+    endpoint: Option<String>,
+    #[serde(default)]
+    replay_endpoint: Option<String>,
+    #[serde(default)]
+    topic: String,
+}
+
+// === impl EngineCard ===
+
+impl EngineCard {
+    /// Asks an engine for all of it. Only `/v1/models` must answer.
+    ///
+    /// # Errors
+    /// When `/v1/models` cannot be asked or understood.
+    pub async fn ask(
+        client: &EngineClient,
+        authority: &Authority,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<Self, ProbeError> {
+        let path = "/v1/models";
+        let (status, body) = client.get(authority, path, authorization).await?;
+        if status != StatusCode::OK {
+            return Err(ProbeError::Status { path, status });
+        }
+        let mut card = Self::from_models(&body)
+            .map_err(|e| ProbeError::Content { path, why: e.to_string() })?;
+        if let Some(body) = optional(client, authority, "/version", authorization).await {
+            card.version = serde_json::from_slice::<Version>(&body).ok().map(|v| v.version);
+        }
+        if let Some(body) = optional(client, authority, "/metrics", authorization).await {
+            card.block_size = Signals::parse(&String::from_utf8_lossy(&body)).block_size;
+        }
+        if let Some(body) = optional(client, authority, "/kv_event_sources", authorization).await {
+            card.event_sources = event_sources(&body);
+        }
+        Ok(card)
+    }
+
+    /// The base model's identity: what it was loaded from, else its name.
+    #[must_use]
+    pub fn base(&self) -> &str {
+        self.models.first().map_or("", |m| m.root.as_deref().unwrap_or(&m.id))
+    }
+
+    /// Whether the engine answers to `model`, as a base model or an adapter.
+    #[must_use]
+    pub fn serves(&self, model: &str) -> bool {
+        self.models.iter().any(|m| m.id == model) || self.adapter(model).is_some()
+    }
+
+    /// The adapter of that name.
+    #[must_use]
+    pub fn adapter(&self, name: &str) -> Option<&Adapter> {
+        self.adapters.iter().find(|adapter| adapter.name == name)
+    }
+
+    fn from_models(body: &[u8]) -> Result<Self, serde_json::Error> {
+        let list: ModelList = serde_json::from_slice(body)?;
+        let mut card = Self::default();
+        for entry in list.data {
+            let ModelEntry { id, root, parent, max_model_len } = entry;
+            match parent {
+                Some(_) => card.adapters.push(Adapter { name: id, path: root }),
+                None => card.models.push(ServedModel { id, root, max_model_len }),
+            }
+        }
+        Ok(card)
+    }
+}
+
+/// The body of a 200; anything else is an engine that does not tell.
+async fn optional(
+    client: &EngineClient,
+    authority: &Authority,
+    path: &'static str,
+    authorization: Option<&HeaderValue>,
+) -> Option<bytes::Bytes> {
+    match client.get(authority, path, authorization).await {
+        Ok((StatusCode::OK, body)) => Some(body),
+        Ok((status, _)) => {
+            tracing::debug!(%authority, path, %status, "engine does not tell");
+            None
+        }
+        Err(error) => {
+            tracing::debug!(%authority, path, %error, "engine does not tell");
+            None
+        }
+    }
+}
+
+fn event_sources(body: &[u8]) -> Option<Vec<EventSource>> {
+    let by_rank: BTreeMap<String, Source> = serde_json::from_slice(body).ok()?;
+    let mut sources: Vec<EventSource> = by_rank
+        .into_iter()
+        .filter(|(_, source)| source.enable_kv_cache_events)
+        .filter(|(_, source)| source.publisher.as_deref().is_none_or(|p| p == "zmq"))
+        .filter_map(|(rank, source)| {
+            Some(EventSource {
+                rank: rank.parse().ok()?,
+                publisher: source.endpoint?,
+                replay: source.replay_endpoint,
+                topic: source.topic,
+            })
+        })
+        .collect();
+    sources.sort_by_key(|source| source.rank);
+    Some(sources)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_and_adapters_are_told_apart() {
+        let body = br#"{"object":"list","data":[
+            {"id":"tiny","root":"/srv/tiny","parent":null,"max_model_len":2048,"x":1},
+            {"id":"lora","root":"/srv/lora","parent":"tiny","max_model_len":null}]}"#;
+        let card = EngineCard::from_models(body).unwrap();
+        assert_eq!(card.base(), "/srv/tiny");
+        assert!(card.serves("tiny") && card.serves("lora") && !card.serves("tin"));
+        assert_eq!(card.adapter("lora").unwrap().path.as_deref(), Some("/srv/lora"));
+        assert_eq!(card.models[0].max_model_len, Some(2048));
+    }
+
+    #[test]
+    fn event_sources_by_rank_and_only_the_live_ones() {
+        let body =
+            br#"{"10":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5567"},
+            "2":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5559",
+                 "replay_endpoint":"tcp://*:6000","topic":"t"},
+            "3":{"enable_kv_cache_events":false,"endpoint":"tcp://*:1"},
+            "4":{"enable_kv_cache_events":true,"publisher":"null","endpoint":"tcp://*:1"}}"#;
+        let sources = event_sources(body).unwrap();
+        assert_eq!(sources.iter().map(|s| s.rank).collect::<Vec<_>>(), [2, 10]);
+        assert_eq!(sources[0].replay.as_deref(), Some("tcp://*:6000"));
+        assert_eq!(sources[0].topic, "t");
+        assert_eq!(event_sources(b"[]"), None);
+        assert_eq!(event_sources(b"{}"), Some(Vec::new()));
+    }
+}

@@ -1,0 +1,247 @@
+//! One engine and everything known about it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use arc_swap::ArcSwapOption;
+use http::uri::Authority;
+use kvasir_inventory::{AbsentReason, Inventory, Slot, SlotStats, Trust};
+use kvasir_kv_events::StatsHandle;
+use parking_lot::Mutex;
+
+use crate::card::EngineCard;
+use crate::load::{LoadCounters, PrefillRate};
+use crate::signals::Signals;
+
+/// One routable engine.
+#[derive(Debug)]
+pub struct Endpoint {
+    authority: Authority,
+    url: String,
+    /// Freed when the last holder of this endpoint is gone, so that no late event can reach a
+    /// slot's next owner.
+    slot: Slot,
+    inventory: Arc<Inventory>,
+    load: LoadCounters,
+    prefill_rate: PrefillRate,
+    card: ArcSwapOption<EngineCard>,
+    signals: Mutex<Scrape>,
+    reach: Mutex<Reach>,
+    trust: Mutex<Trust>,
+    stream: ArcSwapOption<StatsHandle>,
+    /// Tokens per block, 0 while unknown.
+    block_size: AtomicU32,
+}
+
+/// The last scrape and how much of what it counts was ours.
+#[derive(Clone, Copy, Debug, Default)]
+struct Scrape {
+    signals: Signals,
+    own_in_flight: u32,
+}
+
+#[derive(Debug, Default)]
+struct Reach {
+    /// Why the last connection failed; `None` while the engine answers or was never tried.
+    down: Option<String>,
+}
+
+/// Why an endpoint is not among a request's candidates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exclusion {
+    /// The last connection to it failed.
+    Unreachable(String),
+    /// It says it does not serve this model or adapter.
+    ModelNotServed,
+    /// This request already failed there.
+    Tried,
+}
+
+impl Exclusion {
+    /// The word used in metrics and logs.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "unreachable",
+            Self::ModelNotServed => "model_not_served",
+            Self::Tried => "tried",
+        }
+    }
+}
+
+impl Endpoint {
+    /// `None` when the inventory has no place left.
+    pub(crate) fn new(authority: Authority, inventory: Arc<Inventory>) -> Option<Self> {
+        Some(Self {
+            url: format!("http://{authority}"),
+            authority,
+            slot: inventory.register()?,
+            inventory,
+            load: LoadCounters::default(),
+            prefill_rate: PrefillRate::default(),
+            card: ArcSwapOption::empty(),
+            signals: Mutex::new(Scrape::default()),
+            reach: Mutex::new(Reach::default()),
+            trust: Mutex::new(Trust::Absent(AbsentReason::Connecting)),
+            stream: ArcSwapOption::empty(),
+            block_size: AtomicU32::new(0),
+        })
+    }
+
+    /// Host and port.
+    #[must_use]
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// `http://host:port`, the name used in headers, metrics and logs.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Its place in the inventory.
+    #[must_use]
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// Requests sent there and not finished.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.load.in_flight()
+    }
+
+    /// Prompt tokens sent there whose answer has not begun.
+    #[must_use]
+    pub fn queued_prefill_tokens(&self) -> u64 {
+        self.load.queued_prefill_tokens()
+    }
+
+    /// What the engine says of itself; `None` before it was first asked.
+    #[must_use]
+    pub fn card(&self) -> Option<Arc<EngineCard>> {
+        self.card.load_full()
+    }
+
+    /// How far its events can be believed.
+    #[must_use]
+    pub fn trust(&self) -> Trust {
+        *self.trust.lock()
+    }
+
+    /// Tokens per block; `None` while unknown.
+    #[must_use]
+    pub fn block_size(&self) -> Option<u32> {
+        Some(self.block_size.load(Ordering::Relaxed)).filter(|size| *size > 0)
+    }
+
+    /// Prompt tokens per second it was seen to compute.
+    #[must_use]
+    pub fn learned_prefill_rate(&self) -> Option<f64> {
+        self.prefill_rate.get()
+    }
+
+    /// Waiting requests that this gateway did not send, as of the last scrape.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+    pub fn foreign_waiting(&self) -> u32 {
+        let Scrape { signals, own_in_flight } = *self.signals.lock();
+        let waiting = signals.waiting.unwrap_or(0.0);
+        let foreign = waiting + signals.running.unwrap_or(0.0) - f64::from(own_in_flight);
+        foreign.min(waiting).clamp(0.0, f64::from(u32::MAX)) as u32
+    }
+
+    /// Why the engine cannot be reached; `None` while nothing speaks against it.
+    #[must_use]
+    pub fn unreachable(&self) -> Option<String> {
+        self.reach.lock().down.clone()
+    }
+
+    /// A connection failed: no new requests until something answers again.
+    pub fn mark_unreachable(&self, why: &str) {
+        let mut reach = self.reach.lock();
+        if reach.down.is_none() {
+            tracing::warn!(endpoint = self.url, why, "endpoint is unreachable");
+        }
+        reach.down = Some(why.to_owned());
+    }
+
+    /// Something answered.
+    pub fn mark_reachable(&self) {
+        let mut reach = self.reach.lock();
+        if reach.down.take().is_some() {
+            tracing::info!(endpoint = self.url, "endpoint answers again");
+        }
+    }
+
+    /// Whether a request for `model` may go there; the reason if not.
+    #[must_use]
+    pub fn exclusion(&self, model: &str) -> Option<Exclusion> {
+        if self.card.load().as_ref().is_some_and(|card| !card.serves(model)) {
+            return Some(Exclusion::ModelNotServed);
+        }
+        self.unreachable().map(Exclusion::Unreachable)
+    }
+
+    /// Sizes of its part of the inventory.
+    #[must_use]
+    pub fn residency(&self) -> SlotStats {
+        self.inventory.stats(self.slot)
+    }
+
+    /// Counters of its event stream; `None` while none is followed.
+    #[must_use]
+    pub fn stream(&self) -> Option<Arc<StatsHandle>> {
+        self.stream.load_full()
+    }
+
+    pub(crate) fn set_stream(&self, stats: Option<StatsHandle>) {
+        self.stream.store(stats.map(Arc::new));
+    }
+
+    pub(crate) fn load(&self) -> &LoadCounters {
+        &self.load
+    }
+
+    pub(crate) fn prefill_rate(&self) -> &PrefillRate {
+        &self.prefill_rate
+    }
+
+    pub(crate) fn signals(&self) -> Signals {
+        self.signals.lock().signals
+    }
+
+    pub(crate) fn set_signals(&self, signals: Signals, own_in_flight: u32) {
+        *self.signals.lock() = Scrape { signals, own_in_flight };
+    }
+
+    pub(crate) fn set_card(&self, card: EngineCard) {
+        if let Some(size) = card.block_size
+            && self.block_size().is_none()
+        {
+            self.set_block_size(size);
+        }
+        self.card.store(Some(Arc::new(card)));
+    }
+
+    pub(crate) fn set_block_size(&self, size: u32) {
+        self.block_size.store(size, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_trust(&self, trust: Trust, why: &str) {
+        let before = std::mem::replace(&mut *self.trust.lock(), trust);
+        if before != trust {
+            tracing::info!(endpoint = self.url, %before, now = %trust, why, "trust changed");
+            metrics::counter!("kvasir_trust_transitions_total",
+                "endpoint" => self.url.clone(), "to" => trust.state(), "reason" => trust.reason())
+            .increment(1);
+        }
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.inventory.unregister(self.slot);
+    }
+}

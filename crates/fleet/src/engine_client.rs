@@ -1,0 +1,110 @@
+//! Small, bounded GETs to engines: what the background asks them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::Authority;
+use http::{HeaderValue, Request, StatusCode, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+/// The largest answer that is read; a busy vLLM's `/metrics` is some 60 KiB.
+const MAX_ANSWER: usize = 8 << 20;
+/// How long an answer may take. Late answers say nothing about the engine's health.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Below the 5 s after which vLLM's HTTP server closes idle connections.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Why an engine could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// No connection: the engine is not there.
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    /// No complete answer in time.
+    #[error("no answer within {} s", ANSWER_TIMEOUT.as_secs())]
+    Timeout,
+    /// The connection broke or what came is not HTTP.
+    #[error("broken answer: {0}")]
+    Broken(String),
+    /// An answer with an unexpected status.
+    #[error("{path} answered {status}")]
+    Status {
+        /// The path asked for.
+        path: &'static str,
+        /// The status.
+        status: StatusCode,
+    },
+    /// An answer that does not say what it should.
+    #[error("{path}: {why}")]
+    Content {
+        /// The path asked for.
+        path: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// A client for the background's questions; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct EngineClient {
+    client: Client<HttpConnector, Empty<Bytes>>,
+}
+
+impl EngineClient {
+    /// A client that gives up connecting after `connect_timeout`.
+    #[must_use]
+    pub fn new(connect_timeout: Duration) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(connect_timeout));
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_timer(hyper_util::rt::TokioTimer::new())
+            .build(connector);
+        Self { client }
+    }
+
+    /// The status and body of `GET path`.
+    ///
+    /// # Errors
+    /// [`ProbeError::Connect`], [`ProbeError::Timeout`] or [`ProbeError::Broken`]; any status is an
+    /// answer.
+    pub async fn get(
+        &self,
+        authority: &Authority,
+        path: &'static str,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<(StatusCode, Bytes), ProbeError> {
+        let uri = format!("http://{authority}{path}");
+        let mut request =
+            Request::get(uri).body(Empty::new()).map_err(|e| ProbeError::Broken(e.to_string()))?;
+        if let Some(value) = authorization {
+            request.headers_mut().insert(header::AUTHORIZATION, value.clone());
+        }
+        let exchange = async {
+            let response = self.client.request(request).await.map_err(|e| {
+                let why = root_cause(&e);
+                if e.is_connect() { ProbeError::Connect(why) } else { ProbeError::Broken(why) }
+            })?;
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, MAX_ANSWER)
+                .collect()
+                .await
+                .map_err(|e| ProbeError::Broken(e.to_string()))?;
+            Ok((head.status, body.to_bytes()))
+        };
+        tokio::time::timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or(Err(ProbeError::Timeout))
+    }
+}
+
+/// The innermost cause: "connection refused" says more than "client error (Connect)".
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}

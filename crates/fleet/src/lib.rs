@@ -1,0 +1,39 @@
+//! Pools and endpoints at run time.
+//!
+//! A [`Fleet`] holds the [`Pool`]s of a gateway and the [`Endpoint`]s behind them, and keeps them
+//! current in the background: it asks every engine what it is, reads its metrics, follows its
+//! events into the inventory, and loads each model's tokenizer. On the request path it does no
+//! network I/O: it gathers [`Evidence`] for a prompt, lets the pool's policy choose, and commits
+//! the choice as a [`Reservation`] in the same step.
+//!
+//! Endpoints are keyed by address: two pools on one engine share its load, rates and inventory.
+//!
+//! This crate knows no client request, no HTTP listener and no configuration file. A missing
+//! signal (no metrics, no events, no tokenizer) never makes an endpoint or a request fail; it has
+//! a named state and costs only routing quality.
+
+mod apply;
+mod card;
+mod endpoint;
+mod engine_client;
+mod events;
+mod evidence;
+mod exposition;
+mod load;
+mod monitor;
+mod pool;
+mod registry;
+mod signals;
+mod spec;
+mod tokenizer;
+
+pub use self::apply::Applier;
+pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
+pub use self::endpoint::{Endpoint, Exclusion};
+pub use self::engine_client::{EngineClient, ProbeError};
+pub use self::evidence::{Evidence, PromptTokens};
+pub use self::load::Reservation;
+pub use self::pool::{Chosen, Decision, Pool};
+pub use self::registry::{Fleet, Resolved, TooManyEndpoints};
+pub use self::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
+pub use self::tokenizer::{ModelPrompts, PromptState};

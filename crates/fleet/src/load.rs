@@ -1,0 +1,148 @@
+//! Work in hand at an endpoint, and the guards that account for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::endpoint::Endpoint;
+
+/// What this gateway has sent to one endpoint and not seen finished. Changed by [`Reservation`]s
+/// only.
+#[derive(Debug, Default)]
+pub(crate) struct LoadCounters {
+    in_flight: AtomicU32,
+    queued_prefill_tokens: AtomicU64,
+}
+
+impl LoadCounters {
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn queued_prefill_tokens(&self) -> u64 {
+        self.queued_prefill_tokens.load(Ordering::Relaxed)
+    }
+}
+
+/// One request's claim on an endpoint: it counts from the moment the endpoint was chosen until it
+/// is dropped, whatever happens in between.
+#[derive(Debug)]
+pub struct Reservation {
+    endpoint: Arc<Endpoint>,
+    prefill_tokens: u64,
+    queued: bool,
+    /// Whether nothing else was queued when this request came: only then does its first answer
+    /// time its own prefill.
+    alone: bool,
+    since: Instant,
+}
+
+impl Reservation {
+    pub(crate) fn new(endpoint: Arc<Endpoint>, prefill_tokens: u64) -> Self {
+        let load = endpoint.load();
+        load.in_flight.fetch_add(1, Ordering::Relaxed);
+        let before = load.queued_prefill_tokens.fetch_add(prefill_tokens, Ordering::Relaxed);
+        Self { endpoint, prefill_tokens, queued: true, alone: before == 0, since: Instant::now() }
+    }
+
+    /// The endpoint claimed.
+    #[must_use]
+    pub fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// The engine began to answer: the prompt is computed. `streamed` says that the answer began
+    /// with the first token, so that the time taken is that of the prefill.
+    ///
+    /// Returns the time since the endpoint was chosen.
+    pub fn first_data(&mut self, streamed: bool) -> Duration {
+        let took = self.since.elapsed();
+        if self.release_prefill() && streamed && self.alone {
+            self.endpoint.prefill_rate().observe(self.prefill_tokens, took);
+        }
+        took
+    }
+
+    fn release_prefill(&mut self) -> bool {
+        let was_queued = std::mem::take(&mut self.queued);
+        if was_queued {
+            let queued = &self.endpoint.load().queued_prefill_tokens;
+            queued.fetch_sub(self.prefill_tokens, Ordering::Relaxed);
+        }
+        was_queued
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.release_prefill();
+        self.endpoint.load().in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Prompt tokens computed per second, learned from streamed answers.
+#[derive(Debug, Default)]
+pub(crate) struct PrefillRate {
+    learned: Mutex<Learned>,
+}
+
+#[derive(Debug, Default)]
+struct Learned {
+    samples: u32,
+    tokens_per_second: Option<f64>,
+}
+
+impl PrefillRate {
+    /// Below this many tokens an answer's time says more about everything else.
+    const LEAST_TOKENS: u64 = 128;
+    /// A fresh engine's first answers are slow (compilation, warm-up) and say nothing.
+    const DROPPED: u32 = 2;
+    const SMOOTHING: f64 = 0.2;
+
+    /// Tokens per second; `None` until enough was seen.
+    pub(crate) fn get(&self) -> Option<f64> {
+        self.learned.lock().tokens_per_second
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+    pub(crate) fn observe(&self, tokens: u64, took: Duration) {
+        let seconds = took.as_secs_f64();
+        if tokens < Self::LEAST_TOKENS || seconds <= 0.0 {
+            return;
+        }
+        let sample = tokens as f64 / seconds;
+        let mut learned = self.learned.lock();
+        learned.samples = learned.samples.saturating_add(1);
+        if learned.samples > Self::DROPPED {
+            let rate = learned.tokens_per_second.unwrap_or(sample);
+            learned.tokens_per_second = Some(rate + Self::SMOOTHING * (sample - rate));
+        }
+    }
+
+    /// Forgets everything: the engine behind the address may be another one.
+    pub(crate) fn reset(&self) {
+        *self.learned.lock() = Learned::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_samples_and_short_prompts_do_not_count() {
+        let rate = PrefillRate::default();
+        rate.observe(1000, Duration::from_secs(100));
+        rate.observe(1000, Duration::from_secs(100));
+        rate.observe(10, Duration::from_secs(100));
+        assert_eq!(rate.get(), None);
+        rate.observe(1000, Duration::from_secs(1));
+        assert_eq!(rate.get(), Some(1000.0));
+        rate.observe(2000, Duration::from_secs(1));
+        assert_eq!(rate.get(), Some(1200.0));
+        rate.reset();
+        assert_eq!(rate.get(), None);
+    }
+}

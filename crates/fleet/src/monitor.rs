@@ -1,0 +1,141 @@
+//! What keeps one endpoint current: asks the engine what it is, reads its metrics, follows its
+//! events.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::{HeaderValue, StatusCode};
+use kvasir_balance::Rng;
+use kvasir_inventory::Inventory;
+
+use crate::card::EngineCard;
+use crate::endpoint::Endpoint;
+use crate::engine_client::{EngineClient, ProbeError};
+use crate::events::{EventFollower, Source};
+use crate::signals::Signals;
+use crate::spec::EventSpec;
+use crate::tokenizer::ModelPrompts;
+
+/// How often an engine that answers is asked again what it serves: adapters come and go.
+const CARD_REFRESH: Duration = Duration::from_secs(10);
+
+/// The background of one endpoint.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    pub(crate) endpoint: Arc<Endpoint>,
+    /// The event stream, where it is configured.
+    pub(crate) configured: Option<EventSpec>,
+    pub(crate) authorization: Option<HeaderValue>,
+    /// The tokenizers of the pools this endpoint is in.
+    pub(crate) prompts: Vec<Arc<ModelPrompts>>,
+    pub(crate) inventory: Arc<Inventory>,
+    pub(crate) client: EngineClient,
+    pub(crate) interval: Duration,
+}
+
+impl Monitor {
+    /// Runs until its task is aborted.
+    pub(crate) async fn run(self) {
+        let mut jitter = Rng::new(seed_of(self.endpoint.url()));
+        let mut follower = EventFollower::default();
+        let mut card_asked: Option<Instant> = None;
+        self.look_for_tokenizers(None);
+        loop {
+            if card_asked.is_none_or(|at| at.elapsed() >= CARD_REFRESH) {
+                let learned = self.learn(&mut follower).await;
+                card_asked = learned.then(Instant::now);
+            }
+            if self.scrape().await.is_err() {
+                // It may come back as another engine: ask anew when it does.
+                card_asked = None;
+                self.endpoint.prefill_rate().reset();
+            }
+            tokio::time::sleep(jittered(self.interval, &mut jitter)).await;
+        }
+    }
+
+    /// Asks the engine what it is. Returns whether it said so.
+    async fn learn(&self, follower: &mut EventFollower) -> bool {
+        let authority = self.endpoint.authority();
+        let asked = EngineCard::ask(&self.client, authority, self.authorization.as_ref()).await;
+        match asked {
+            Ok(card) => {
+                self.endpoint.mark_reachable();
+                let source = Source::of(self.configured.as_ref(), &card);
+                let root = card.models.first().and_then(|model| model.root.clone());
+                if self.endpoint.card().as_deref() != Some(&card) {
+                    tracing::info!(
+                        endpoint = self.endpoint.url(),
+                        version = card.version.as_deref().unwrap_or("unknown"),
+                        models = ?card.models.iter().map(|m| &m.id).collect::<Vec<_>>(),
+                        adapters = card.adapters.len(),
+                        block_size = card.block_size,
+                        "engine answers"
+                    );
+                }
+                self.endpoint.set_card(card);
+                follower.follow(&self.endpoint, &self.inventory, source);
+                self.look_for_tokenizers(root);
+                true
+            }
+            Err(error) => {
+                self.note(&error);
+                tracing::debug!(endpoint = self.endpoint.url(), %error, "engine not learned");
+                false
+            }
+        }
+    }
+
+    async fn scrape(&self) -> Result<(), ProbeError> {
+        let own_in_flight = self.endpoint.in_flight();
+        let answer = self.client.get(self.endpoint.authority(), "/metrics", None).await;
+        match answer {
+            Ok((status, body)) => {
+                self.endpoint.mark_reachable();
+                if status == StatusCode::OK {
+                    let signals = Signals::parse(&String::from_utf8_lossy(&body));
+                    self.endpoint.set_signals(signals, own_in_flight);
+                }
+                Ok(())
+            }
+            Err(error @ ProbeError::Connect(_)) => {
+                self.note(&error);
+                self.endpoint.set_signals(Signals::default(), 0);
+                Err(error)
+            }
+            // A late or broken page is no page: the numbers before it are stale, the engine may
+            // be busy and is no worse for it.
+            Err(error) => {
+                tracing::debug!(endpoint = self.endpoint.url(), %error, "metrics not read");
+                self.endpoint.set_signals(Signals::default(), 0);
+                Ok(())
+            }
+        }
+    }
+
+    /// Only a refused connection says that the engine is not there.
+    fn note(&self, error: &ProbeError) {
+        if let ProbeError::Connect(_) = error {
+            self.endpoint.mark_unreachable(&error.to_string());
+        }
+    }
+
+    fn look_for_tokenizers(&self, root: Option<String>) {
+        for prompts in &self.prompts {
+            let (prompts, root) = (Arc::clone(prompts), root.clone());
+            tokio::spawn(async move { prompts.ensure(root).await });
+        }
+    }
+}
+
+/// Spreads the monitors of a large fleet over the interval.
+fn jittered(interval: Duration, rng: &mut Rng) -> Duration {
+    let thousandth = u32::try_from(rng.below(200)).unwrap_or(0);
+    interval * (900 + thousandth) / 1000
+}
+
+fn seed_of(url: &str) -> u64 {
+    url.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

@@ -1,0 +1,215 @@
+//! The endpoints serving one model, and the decision among them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::HeaderValue;
+use kvasir_balance::{Candidate, FleetView, Load, Policy, PolicyState, Query, Reason};
+use kvasir_inventory::{Inventory, Overlap, Trust};
+use parking_lot::Mutex;
+
+use crate::endpoint::{Endpoint, Exclusion};
+use crate::evidence::{Evidence, PromptTokens};
+use crate::load::Reservation;
+use crate::tokenizer::ModelPrompts;
+
+/// Assumed until something was measured: tokens per second of prefill.
+const DEFAULT_PREFILL_RATE: f64 = 8_000.0;
+/// Assumed size of a waiting request nobody told us about, until prompts were seen.
+const DEFAULT_PROMPT_TOKENS: u64 = 512;
+
+/// The endpoints serving one model.
+#[derive(Debug)]
+pub struct Pool {
+    model: String,
+    policy: &'static dyn Policy,
+    authorization: Option<HeaderValue>,
+    members: Vec<Arc<Endpoint>>,
+    prompts: Arc<ModelPrompts>,
+    inventory: Arc<Inventory>,
+    /// Choosing and committing happen under this lock: two requests never take the same idle
+    /// endpoint without seeing each other.
+    state: Mutex<PolicyState>,
+    /// Moving mean of prompt tokens per request.
+    typical_prompt: AtomicU64,
+}
+
+/// An endpoint chosen for a request, and the claim on it.
+#[derive(Debug)]
+pub struct Chosen {
+    /// Keeps the endpoint's load accounted for until it is dropped.
+    pub reservation: Reservation,
+    /// What was decided and on what grounds.
+    pub decision: Decision,
+}
+
+/// The grounds of one decision.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// The policy's name.
+    pub policy: &'static str,
+    /// Why this endpoint.
+    pub reason: Reason,
+    /// What it is credited with holding of the prompt.
+    pub overlap: Overlap,
+    /// How far its events were believed.
+    pub trust: Trust,
+    /// Prompt tokens, all prompts together.
+    pub prompt_tokens: u64,
+    /// How many endpoints could have been chosen.
+    pub candidates: usize,
+}
+
+impl Pool {
+    pub(crate) fn new(
+        model: String,
+        policy: &'static dyn Policy,
+        authorization: Option<HeaderValue>,
+        members: Vec<Arc<Endpoint>>,
+        prompts: Arc<ModelPrompts>,
+        inventory: Arc<Inventory>,
+        seed: u64,
+    ) -> Self {
+        Self {
+            model,
+            policy,
+            authorization,
+            members,
+            prompts,
+            inventory,
+            state: Mutex::new(PolicyState::new(seed)),
+            typical_prompt: AtomicU64::new(DEFAULT_PROMPT_TOKENS),
+        }
+    }
+
+    /// The model's name in requests.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// The policy's name.
+    #[must_use]
+    pub fn policy(&self) -> &'static str {
+        self.policy.name()
+    }
+
+    /// The `authorization` header for its engines, in place of the client's.
+    #[must_use]
+    pub fn authorization(&self) -> Option<&HeaderValue> {
+        self.authorization.as_ref()
+    }
+
+    /// Its endpoints, in the order configured.
+    #[must_use]
+    pub fn members(&self) -> &[Arc<Endpoint>] {
+        &self.members
+    }
+
+    /// Its tokenizer.
+    #[must_use]
+    pub fn prompts(&self) -> &Arc<ModelPrompts> {
+        &self.prompts
+    }
+
+    /// Whether any member can take a request for the pool's model now.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.members.iter().any(|member| member.exclusion(&self.model).is_none())
+    }
+
+    /// Looks up what every member holds of a prompt.
+    #[must_use]
+    pub fn evidence(&self, tokens: &PromptTokens<'_>) -> Evidence {
+        Evidence::gather(&self.members, &self.inventory, tokens)
+    }
+
+    /// Chooses an endpoint for a request for `model` (the pool's, or an adapter) and commits the
+    /// request's load to it, in one step.
+    ///
+    /// `tried` are endpoints where this request already failed. When every other endpoint is known
+    /// to be unreachable, a first attempt still takes one of them, since it may just have come
+    /// back; otherwise there is `None`.
+    #[must_use]
+    pub fn choose(
+        &self,
+        model: &str,
+        evidence: &Evidence,
+        tried: &[Arc<Endpoint>],
+    ) -> Option<Chosen> {
+        let exclusion = |member: &Arc<Endpoint>| {
+            let was_tried = tried.iter().any(|known| Arc::ptr_eq(known, member));
+            if was_tried { Some(Exclusion::Tried) } else { member.exclusion(model) }
+        };
+        let mut eligible = Vec::with_capacity(self.members.len());
+        let mut unreachable = Vec::new();
+        for (place, member) in self.members.iter().enumerate() {
+            match exclusion(member) {
+                None => eligible.push(place),
+                Some(Exclusion::Unreachable(_)) => unreachable.push(place),
+                Some(_) => {}
+            }
+        }
+        if eligible.is_empty() && tried.is_empty() {
+            eligible = unreachable;
+        }
+        self.commit(evidence, &eligible)
+    }
+
+    /// A prompt came by: remembers how long prompts are here.
+    pub fn note_prompt(&self, tokens: u64) {
+        // A lost update between two requests costs nothing worth a lock.
+        let mean = self.typical_prompt.load(Ordering::Relaxed);
+        let next = (mean.saturating_mul(31).saturating_add(tokens)) / 32;
+        self.typical_prompt.store(next.max(1), Ordering::Relaxed);
+    }
+
+    fn commit(&self, evidence: &Evidence, eligible: &[usize]) -> Option<Chosen> {
+        let query = Query { prompt_tokens: evidence.prompt_tokens };
+        let fallback_rate = self.median_rate();
+        let mut state = self.state.lock();
+        let candidates: Vec<Candidate> =
+            eligible.iter().map(|place| self.candidate(*place, evidence, fallback_rate)).collect();
+        let view = FleetView { candidates: &candidates };
+        let choice = self.policy.choose(&query, &view, &mut state)?;
+        let candidate = candidates.get(choice.index)?;
+        let member = self.members.get(*eligible.get(choice.index)?)?;
+        let uncached =
+            evidence.prompt_tokens.saturating_sub(u64::from(candidate.overlap.resident()));
+        let reservation = Reservation::new(Arc::clone(member), uncached);
+        drop(state);
+        let decision = Decision {
+            policy: self.policy.name(),
+            reason: choice.reason,
+            overlap: candidate.overlap,
+            trust: candidate.trust,
+            prompt_tokens: evidence.prompt_tokens,
+            candidates: candidates.len(),
+        };
+        Some(Chosen { reservation, decision })
+    }
+
+    fn candidate(&self, place: usize, evidence: &Evidence, fallback_rate: f64) -> Candidate {
+        let member = &self.members[place];
+        let known = evidence.members[place];
+        let foreign = u64::from(member.foreign_waiting())
+            .saturating_mul(self.typical_prompt.load(Ordering::Relaxed));
+        Candidate {
+            overlap: known.overlap,
+            trust: known.trust,
+            load: Load {
+                in_flight: member.in_flight(),
+                queued_prefill_tokens: member.queued_prefill_tokens().saturating_add(foreign),
+            },
+            prefill_rate: member.learned_prefill_rate().unwrap_or(fallback_rate),
+        }
+    }
+
+    /// What an endpoint nobody has timed yet is taken to do.
+    fn median_rate(&self) -> f64 {
+        let mut rates: Vec<f64> =
+            self.members.iter().filter_map(|member| member.learned_prefill_rate()).collect();
+        rates.sort_by(f64::total_cmp);
+        rates.get(rates.len() / 2).copied().unwrap_or(DEFAULT_PREFILL_RATE)
+    }
+}

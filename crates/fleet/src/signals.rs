@@ -1,0 +1,154 @@
+//! The few numbers read from an engine's `/metrics` page.
+
+/// An engine's own account of its load, as last scraped. Families register lazily, so any may be
+/// missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Signals {
+    /// Requests being computed (`vllm:num_requests_running`).
+    pub(crate) running: Option<f64>,
+    /// Requests waiting (`vllm:num_requests_waiting`).
+    pub(crate) waiting: Option<f64>,
+    /// Used share of the KV cache, 0–1 (`vllm:kv_cache_usage_perc`).
+    pub(crate) kv_usage: Option<f64>,
+    /// Tokens per block (`hash_block_size`, else `block_size`, of `vllm:cache_config_info`).
+    pub(crate) block_size: Option<u32>,
+}
+
+impl Signals {
+    /// Reads a Prometheus text page; lines that are not understood are skipped.
+    ///
+    /// Counts of several label sets (one per data-parallel rank) are added up; of usages the
+    /// largest counts.
+    pub(crate) fn parse(page: &str) -> Self {
+        let mut signals = Self::default();
+        for sample in page.lines().filter_map(Sample::parse) {
+            let Sample { name, labels, value } = sample;
+            match name {
+                "vllm:num_requests_running" => add(&mut signals.running, value),
+                "vllm:num_requests_waiting" => add(&mut signals.waiting, value),
+                "vllm:kv_cache_usage_perc" => {
+                    signals.kv_usage = Some(signals.kv_usage.map_or(value, |v| v.max(value)));
+                }
+                "vllm:cache_config_info" => {
+                    let size = |key| label(labels, key).and_then(|text| text.parse().ok());
+                    let size = size("hash_block_size").or_else(|| size("block_size"));
+                    signals.block_size = size.filter(|size| *size > 0);
+                }
+                _ => {}
+            }
+        }
+        signals
+    }
+}
+
+fn add(sum: &mut Option<f64>, value: f64) {
+    *sum = Some(sum.unwrap_or(0.0) + value);
+}
+
+/// One line of a page.
+struct Sample<'a> {
+    name: &'a str,
+    labels: &'a str,
+    value: f64,
+}
+
+impl<'a> Sample<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let line = line.trim();
+        if line.starts_with('#') {
+            return None;
+        }
+        let name_end = line.find(['{', ' '])?;
+        let (name, rest) = line.split_at(name_end);
+        let (labels, rest) = match rest.strip_prefix('{') {
+            Some(inner) => inner.split_at(labels_end(inner)?),
+            None => ("", rest),
+        };
+        let mut words = rest.trim_start_matches('}').split_ascii_whitespace();
+        let value: f64 = words.next()?.parse().ok()?;
+        value.is_finite().then_some(Self { name, labels, value })
+    }
+}
+
+/// Where the closing brace is; braces inside quoted values do not count.
+fn labels_end(inner: &str) -> Option<usize> {
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, byte) in inner.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'}' if !quoted => return Some(at),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The raw value of a label; values looked for here hold no escapes.
+fn label<'a>(labels: &'a str, key: &str) -> Option<&'a str> {
+    let mut rest = labels;
+    loop {
+        let (name, after) = rest.split_once("=\"")?;
+        let end = after
+            .char_indices()
+            .scan(false, |escaped, (at, c)| {
+                let ends = c == '"' && !*escaped;
+                *escaped = c == '\\' && !*escaped;
+                Some((at, ends))
+            })
+            .find_map(|(at, ends)| ends.then_some(at))?;
+        let (value, after) = after.split_at(end);
+        if name.trim_start_matches([',', ' ']) == key {
+            return Some(value);
+        }
+        rest = after.strip_prefix('"').unwrap_or("");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = r#"# HELP vllm:num_requests_running Number of requests
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="a}\"b"} 2.0
+vllm:num_requests_running{engine="1",model_name="tiny"} 1.0
+vllm:num_requests_waiting_by_reason{reason="x"} 7.0
+vllm:num_requests_waiting{engine="0"} 3
+vllm:kv_cache_usage_perc{engine="0"} 0.25
+vllm:kv_cache_usage_perc{engine="1"} 0.5
+vllm:cache_config_info{block_size="32",cache_dtype="a,block_size=9",hash_block_size="None"} 1.0
+broken{ 1
+nan_family NaN
+process_start_time_seconds 1.79e+09
+"#;
+
+    #[test]
+    fn a_page_is_read() {
+        let signals = Signals::parse(PAGE);
+        assert_eq!(
+            signals,
+            Signals {
+                running: Some(3.0),
+                waiting: Some(3.0),
+                kv_usage: Some(0.5),
+                block_size: Some(32),
+            }
+        );
+    }
+
+    #[test]
+    fn the_hash_block_size_wins() {
+        let page = r#"vllm:cache_config_info{block_size="64",hash_block_size="16"} 1"#;
+        assert_eq!(Signals::parse(page).block_size, Some(16));
+    }
+
+    #[test]
+    fn pages_cut_anywhere_do_not_panic() {
+        for end in (0..PAGE.len()).filter(|end| PAGE.is_char_boundary(*end)) {
+            let _ = Signals::parse(&PAGE[..end]);
+        }
+        assert_eq!(Signals::parse(""), Signals::default());
+    }
+}

@@ -1,0 +1,98 @@
+//! A pool's tokenizer: found and loaded in the background, retried while it is missing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use kvasir_prompt::{Located, Renderer, locate};
+use parking_lot::Mutex;
+
+/// How long a failed load rests before it is tried again.
+const RETRY: Duration = Duration::from_secs(15);
+
+/// The state of a model's tokenizer.
+#[derive(Clone, Debug)]
+pub enum PromptState {
+    /// Not looked for yet.
+    Pending,
+    /// In use.
+    Ready(Arc<Renderer>),
+    /// Not usable; the text says where it was looked for and what was wrong.
+    Missing(Arc<str>),
+}
+
+/// One model's way from text to tokens.
+#[derive(Debug)]
+pub struct ModelPrompts {
+    model: String,
+    staged: Option<PathBuf>,
+    state: ArcSwap<PromptState>,
+    /// When the last attempt ended, and for which engine root.
+    attempt: Mutex<Option<(Instant, Option<String>)>>,
+}
+
+impl ModelPrompts {
+    pub(crate) fn new(model: String, staged: Option<PathBuf>) -> Self {
+        Self {
+            model,
+            staged,
+            state: ArcSwap::from_pointee(PromptState::Pending),
+            attempt: Mutex::new(None),
+        }
+    }
+
+    /// The state now.
+    #[must_use]
+    pub fn state(&self) -> Arc<PromptState> {
+        self.state.load_full()
+    }
+
+    /// Looks for the tokenizer unless it is there, or was just looked for with the same `root`.
+    pub(crate) async fn ensure(self: &Arc<Self>, root: Option<String>) {
+        if matches!(**self.state.load(), PromptState::Ready(_)) || !self.due(root.as_deref()) {
+            return;
+        }
+        let this = Arc::clone(self);
+        let found = tokio::task::spawn_blocking(move || this.find(root.as_deref())).await;
+        let state = found.unwrap_or_else(|e| PromptState::Missing(format!("loading: {e}").into()));
+        match &state {
+            PromptState::Missing(why) => {
+                if !matches!(&**self.state.load(), PromptState::Missing(known) if known == why) {
+                    tracing::warn!(model = self.model, %why, "routing by load: no tokenizer");
+                }
+            }
+            PromptState::Ready(_) | PromptState::Pending => {}
+        }
+        self.state.store(Arc::new(state));
+    }
+
+    /// Claims the attempt, so that the monitors of one pool do not load it twice.
+    fn due(&self, root: Option<&str>) -> bool {
+        let mut attempt = self.attempt.lock();
+        let due = attempt.as_ref().is_none_or(|(at, for_root)| {
+            at.elapsed() >= RETRY || (root.is_some() && for_root.as_deref() != root)
+        });
+        if due {
+            *attempt = Some((Instant::now(), root.map(str::to_owned)));
+        }
+        due
+    }
+
+    fn find(&self, root: Option<&str>) -> PromptState {
+        let located = locate(&self.model, self.staged.as_deref(), root);
+        let Located::Found { dir, source } = &located else {
+            return PromptState::Missing(located.to_string().into());
+        };
+        match Renderer::load(dir) {
+            Ok(renderer) => {
+                tracing::info!(model = self.model, dir = %dir.display(), ?source, "tokenizer loaded");
+                if let Some(why) = renderer.template_error() {
+                    tracing::warn!(model = self.model, why, "chats are routed by load: template");
+                }
+                PromptState::Ready(Arc::new(renderer))
+            }
+            Err(error) => PromptState::Missing(error.to_string().into()),
+        }
+    }
+}

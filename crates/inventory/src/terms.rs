@@ -1,0 +1,189 @@
+//! The vocabulary of residency: where a block lives, what an engine calls it, how far its stream
+//! of events can be believed.
+
+use std::fmt;
+
+/// An engine's opaque handle of a block: it resolves removals and parents, never content.
+///
+/// vLLM's integer form is the last 8 bytes of its digest, big-endian; handles that come as bytes
+/// are cut to the same 8 bytes, so that one block has one handle in both forms (offload events of
+/// vLLM 0.11.1–0.23 carry bytes even where device events carry integers). SGLang's signed numbers
+/// are taken as their two's complement.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EngineHash(pub u64);
+
+impl EngineHash {
+    /// The handle of a digest given as bytes; shorter digests are taken whole.
+    #[must_use]
+    pub fn from_digest(digest: &[u8]) -> Self {
+        let tail = &digest[digest.len().saturating_sub(8)..];
+        Self(tail.iter().fold(0, |acc, byte| acc << 8 | u64::from(*byte)))
+    }
+}
+
+impl fmt::Debug for EngineHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EngineHash({:016x})", self.0)
+    }
+}
+
+/// Where a block lives, fastest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Tier {
+    /// Accelerator memory.
+    Device,
+    /// Host memory.
+    Host,
+    /// Local storage.
+    Disk,
+    /// Another machine's memory or a shared store.
+    Remote,
+}
+
+impl Tier {
+    /// Every tier, fastest first.
+    pub const ALL: [Self; 4] = [Self::Device, Self::Host, Self::Disk, Self::Remote];
+
+    /// The word used in metrics and logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Host => "host",
+            Self::Disk => "disk",
+            Self::Remote => "remote",
+        }
+    }
+}
+
+/// How far one stream of events (an endpoint's rank) can be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trust {
+    /// No stream, or nothing learned from it yet: no credit.
+    Absent(AbsentReason),
+    /// History is being replayed; live batches wait behind it.
+    CatchingUp,
+    /// Sound and complete.
+    Exact,
+    /// Sound, but the endpoint may hold more than is known.
+    Partial(PartialReason),
+    /// May claim more than the endpoint holds: no credit.
+    Suspect(SuspectReason),
+}
+
+/// Why there is no picture of an endpoint's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AbsentReason {
+    /// The engine publishes no events, or none were configured.
+    NoStream,
+    /// The publisher could not be reached yet.
+    Connecting,
+    /// The connection was lost.
+    Disconnected,
+    /// The engine publishes one stream per data-parallel rank, which is not followed yet.
+    DataParallel,
+}
+
+/// Why a sound picture is incomplete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PartialReason {
+    /// The stream was joined after it began and its beginning could not be replayed.
+    JoinedLate,
+    /// A batch was lost; everything was forgotten and is being learned anew.
+    LostBatch,
+    /// Blocks whose parent is unknown are kept aside.
+    Orphans,
+    /// Blocks were given up to stay within the memory budget.
+    ByteBudget,
+}
+
+/// Why a picture may claim too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SuspectReason {
+    /// It is not certain that the engine is still the one the picture is of.
+    LifeInDoubt,
+    /// A known event could not be decoded.
+    Schema,
+    /// The engine stores salted, adapter or image blocks without saying so.
+    ExtraKeysUnpublished,
+    /// A cache group of a kind that is not understood.
+    UnsupportedGroup,
+    /// The tokens after a block enter its identity (vLLM 0.33 with EAGLE or MTP), which is not
+    /// followed yet.
+    LookaheadHashing,
+    /// The engine reported fewer cached tokens than predicted, repeatedly.
+    HitMismatch,
+}
+
+impl Trust {
+    /// Whether resident blocks of such a stream may be credited at all.
+    #[must_use]
+    pub fn credits(self) -> bool {
+        matches!(self, Self::CatchingUp | Self::Exact | Self::Partial(_))
+    }
+
+    /// The state's word in metrics and logs.
+    #[must_use]
+    pub fn state(self) -> &'static str {
+        match self {
+            Self::Absent(_) => "absent",
+            Self::CatchingUp => "catching_up",
+            Self::Exact => "exact",
+            Self::Partial(_) => "partial",
+            Self::Suspect(_) => "suspect",
+        }
+    }
+
+    /// The reason's word in metrics and logs; empty for states that need none.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::CatchingUp | Self::Exact => "",
+            Self::Absent(AbsentReason::NoStream) => "no_stream",
+            Self::Absent(AbsentReason::Connecting) => "connecting",
+            Self::Absent(AbsentReason::Disconnected) => "disconnected",
+            Self::Absent(AbsentReason::DataParallel) => "data_parallel",
+            Self::Partial(PartialReason::JoinedLate) => "joined_late",
+            Self::Partial(PartialReason::LostBatch) => "lost_batch",
+            Self::Partial(PartialReason::Orphans) => "orphans",
+            Self::Partial(PartialReason::ByteBudget) => "byte_budget",
+            Self::Suspect(SuspectReason::LifeInDoubt) => "life_in_doubt",
+            Self::Suspect(SuspectReason::Schema) => "schema",
+            Self::Suspect(SuspectReason::ExtraKeysUnpublished) => "extra_keys_unpublished",
+            Self::Suspect(SuspectReason::UnsupportedGroup) => "unsupported_group",
+            Self::Suspect(SuspectReason::LookaheadHashing) => "lookahead_hashing",
+            Self::Suspect(SuspectReason::HitMismatch) => "hit_mismatch",
+        }
+    }
+}
+
+impl fmt::Display for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason() {
+            "" => f.write_str(self.state()),
+            reason => write!(f, "{}({reason})", self.state()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_and_its_integer_form_are_one_handle() {
+        let digest: Vec<u8> = (1..=32).collect();
+        assert_eq!(EngineHash::from_digest(&digest), EngineHash(0x191a_1b1c_1d1e_1f20));
+        assert_eq!(EngineHash::from_digest(&[1, 2]), EngineHash(0x0102));
+        assert_eq!(EngineHash::from_digest(&[]), EngineHash(0));
+    }
+
+    #[test]
+    fn trust_reads_as_a_person_would_say_it() {
+        assert_eq!(Trust::Exact.to_string(), "exact");
+        assert_eq!(Trust::Partial(PartialReason::LostBatch).to_string(), "partial(lost_batch)");
+        assert!(!Trust::Suspect(SuspectReason::Schema).credits());
+        assert!(!Trust::Absent(AbsentReason::NoStream).credits());
+        assert!(Trust::CatchingUp.credits());
+    }
+}

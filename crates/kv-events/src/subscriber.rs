@@ -1,0 +1,193 @@
+//! Follows one publisher on a thread of its own.
+
+mod link;
+pub(crate) mod sockets;
+mod worker;
+
+use std::fmt;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use crate::endpoint::{Address, EndpointError};
+use crate::stats::StreamStats;
+use crate::stream::{StreamConfig, Update};
+
+/// What to follow, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubscriberConfig {
+    /// Names the stream in logs, for example the endpoint's URL and rank.
+    pub name: String,
+    /// The publisher's address, see [`Address::resolve`].
+    pub address: Address,
+    /// Bind `address` and let the publisher connect, for engines configured with an address of
+    /// ours. One publisher per address.
+    pub bind: bool,
+    /// Follow topics that begin with this; empty for all.
+    pub topic: String,
+    /// The publisher's replay socket, if it has one. It is always connected to.
+    pub replay: Option<Address>,
+    /// Updates that may wait for the consumer. When it is full, batches wait in the socket, then
+    /// in the publisher; what is lost there shows as a gap.
+    pub queue: usize,
+    /// The largest message accepted, in bytes; a larger one ends the connection.
+    pub max_message_bytes: usize,
+    /// Live batches that may wait behind a replay.
+    pub pending_batches: usize,
+    /// Bytes of live batches that may wait behind a replay.
+    pub pending_bytes: usize,
+    /// First delay before connecting or asking again; doubles, with jitter.
+    pub backoff_min: Duration,
+    /// Longest delay before connecting or asking again.
+    pub backoff_max: Duration,
+    /// Silence after which the last batch is checked against the replay socket.
+    pub idle_check: Duration,
+    /// Silence after which an answer of the replay socket is given up.
+    pub replay_timeout: Duration,
+    /// Unanswered requests before a repair is given up.
+    pub replay_attempts: u32,
+    /// Time between heartbeats; a peer silent for three of them is disconnected.
+    pub heartbeat: Duration,
+}
+
+impl SubscriberConfig {
+    /// The defaults, for a publisher without a replay socket.
+    #[must_use]
+    pub fn new(address: Address) -> Self {
+        let stream = StreamConfig::default();
+        Self {
+            name: address.to_string(),
+            address,
+            bind: false,
+            topic: String::new(),
+            replay: None,
+            queue: 1_024,
+            max_message_bytes: 32 << 20,
+            pending_batches: stream.pending_batches,
+            pending_bytes: stream.pending_bytes,
+            backoff_min: stream.backoff_min,
+            backoff_max: stream.backoff_max,
+            idle_check: stream.idle_check,
+            replay_timeout: stream.replay_timeout,
+            replay_attempts: stream.replay_attempts,
+            heartbeat: Duration::from_secs(2),
+        }
+    }
+
+    fn stream(&self) -> StreamConfig {
+        StreamConfig {
+            replay: self.replay.is_some(),
+            pending_batches: self.pending_batches,
+            pending_bytes: self.pending_bytes,
+            idle_check: self.idle_check,
+            settle: StreamConfig::default().settle.min(self.idle_check),
+            replay_timeout: self.replay_timeout,
+            replay_attempts: self.replay_attempts,
+            backoff_min: self.backoff_min,
+            backoff_max: self.backoff_max.max(self.backoff_min),
+        }
+    }
+}
+
+/// A subscriber that could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum SubscribeError {
+    /// An address that cannot be used in its place.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The operating system refused a thread or a pair of sockets.
+    #[error("cannot start a subscriber thread")]
+    Spawn(#[source] std::io::Error),
+}
+
+/// Follows one publisher; yields [`Update`]s, first of all [`Update::Forget`].
+///
+/// libzmq runs on the subscriber's own thread. Dropping the subscriber stops that thread, within
+/// milliseconds and without waiting for it.
+pub struct Subscriber {
+    updates: mpsc::Receiver<Update>,
+    stats: StatsHandle,
+    /// Closing it wakes and ends the thread.
+    _stop: UnixStream,
+}
+
+impl Subscriber {
+    /// Starts following.
+    ///
+    /// A publisher that is not there yet is waited for; only what can never work is an error.
+    ///
+    /// # Errors
+    /// A wildcard address to connect to, or no thread to be had.
+    pub fn spawn(config: SubscriberConfig) -> Result<Self, SubscribeError> {
+        let connected = (!config.bind).then_some(&config.address).into_iter();
+        for address in connected.chain(&config.replay) {
+            if address.is_wildcard() {
+                return Err(EndpointError::Wildcard(address.to_string()).into());
+            }
+        }
+        let (sender, updates) = mpsc::channel(config.queue.max(1));
+        let (stop, stopped) = UnixStream::pair().map_err(SubscribeError::Spawn)?;
+        let stats = StatsHandle::default();
+        let worker = worker::Worker::new(config, sender, stopped, stats.clone());
+        std::thread::Builder::new()
+            .name("kv-events".to_owned())
+            .spawn(move || worker.run())
+            .map_err(SubscribeError::Spawn)?;
+        Ok(Self { updates, stats, _stop: stop })
+    }
+
+    /// The next update. `None` only if the subscriber's thread died.
+    ///
+    /// Cancel safe: an update not returned is kept.
+    pub async fn recv(&mut self) -> Option<Update> {
+        self.updates.recv().await
+    }
+
+    /// Appends up to `limit` updates that wait, at least one; returns how many, 0 only if the
+    /// subscriber's thread died. Cancel safe.
+    pub async fn recv_many(&mut self, into: &mut Vec<Update>, limit: usize) -> usize {
+        self.updates.recv_many(into, limit).await
+    }
+
+    /// Polls for the next update.
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<Update>> {
+        self.updates.poll_recv(cx)
+    }
+
+    /// An update that waits, if one does.
+    pub fn try_recv(&mut self) -> Option<Update> {
+        self.updates.try_recv().ok()
+    }
+
+    /// The counters; the handle outlives the subscriber.
+    #[must_use]
+    pub fn stats(&self) -> StatsHandle {
+        self.stats.clone()
+    }
+}
+
+impl fmt::Debug for Subscriber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber").field("stats", &self.stats).finish_non_exhaustive()
+    }
+}
+
+/// Reads a subscriber's counters from anywhere.
+#[derive(Clone, Debug, Default)]
+pub struct StatsHandle(Arc<Mutex<(StreamStats, Option<Instant>)>>);
+
+impl StatsHandle {
+    /// The counters now.
+    #[must_use]
+    pub fn snapshot(&self) -> StreamStats {
+        let (stats, heard_at) = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        StreamStats { last_event_age: heard_at.map(|at| at.elapsed()), ..stats }
+    }
+
+    fn publish(&self, stats: (StreamStats, Option<Instant>)) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+}

@@ -1,0 +1,214 @@
+//! Kvasir's own block identity.
+//!
+//! `key(i) = xxh3_64(secret, key(i-1), extras of block i, tokens of block i)`. The root of a chain
+//! covers what separates caches that share tokens: the base model, the LoRA adapter and the cache
+//! salt. The secret is random per process, so that no tenant can forge two prompts with one key.
+
+use std::fmt;
+
+use twox_hash::XxHash3_64;
+
+/// Kvasir's 64-bit chained identity of one full block of tokens and everything before it.
+///
+/// Equal keys mean equal token prefixes under one [`Scope`]; keys of different [`KeySpace`]s are
+/// unrelated.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockKey(pub u64);
+
+impl fmt::Debug for BlockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlockKey({:016x})", self.0)
+    }
+}
+
+/// What separates caches that hold the same tokens: it seeds the first block's parent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scope<'a> {
+    /// The base model, as the engine's pool names it.
+    pub model: &'a str,
+    /// The LoRA adapter: its name and, where known, the path it was loaded from.
+    pub lora: Option<(&'a str, Option<&'a str>)>,
+    /// The request's `cache_salt`; an empty string is no salt, as in vLLM.
+    pub salt: Option<&'a str>,
+}
+
+/// A non-token input of one block: the identity of an image, audio clip or embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockExtra<'a> {
+    /// The item's identity (a content hash or the client's identifier).
+    pub identity: &'a [u8],
+    /// Where the item starts, relative to the block's first token; may be negative.
+    pub offset: i64,
+}
+
+/// A keyed space of [`BlockKey`]s.
+#[derive(Clone)]
+pub struct KeySpace {
+    secret: Box<[u8; KeySpace::SECRET_LEN]>,
+}
+
+impl fmt::Debug for KeySpace {
+    /// Never prints the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeySpace")
+    }
+}
+
+impl KeySpace {
+    /// Bytes of secret a space needs.
+    pub const SECRET_LEN: usize = 192;
+
+    /// A space keyed by `secret`, which should come from the operating system's randomness.
+    #[must_use]
+    pub fn new(secret: [u8; Self::SECRET_LEN]) -> Self {
+        Self { secret: Box::new(secret) }
+    }
+
+    /// The same space in every process: for tests, replay logs and snapshots only.
+    #[must_use]
+    pub fn fixed() -> Self {
+        let mut secret = [0u8; Self::SECRET_LEN];
+        let mut x = 0x9e37_79b9_7f4a_7c15_u64;
+        for byte in &mut secret {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            *byte = x.to_le_bytes()[3];
+        }
+        Self::new(secret)
+    }
+
+    /// The parent of a chain's first block.
+    #[must_use]
+    pub fn root(&self, scope: &Scope<'_>) -> BlockKey {
+        let mut buf = Vec::with_capacity(128);
+        put_part(&mut buf, Some(scope.model.as_bytes()));
+        put_part(&mut buf, scope.lora.map(|(name, _)| name.as_bytes()));
+        put_part(&mut buf, scope.lora.and_then(|(_, path)| path).map(str::as_bytes));
+        put_part(&mut buf, scope.salt.filter(|s| !s.is_empty()).map(str::as_bytes));
+        self.digest(&buf)
+    }
+
+    /// The key of a full block: its tokens, what else identifies it, and its parent.
+    #[must_use]
+    pub fn next(&self, parent: BlockKey, tokens: &[u32], extras: &[BlockExtra<'_>]) -> BlockKey {
+        self.next_with(&mut Vec::with_capacity(16 + tokens.len() * 4), parent, tokens, extras)
+    }
+
+    /// [`next`](Self::next) with the caller's buffer, whose content is overwritten: a loop that
+    /// passes the same one allocates nothing per block.
+    #[must_use]
+    pub fn next_with(
+        &self,
+        scratch: &mut Vec<u8>,
+        parent: BlockKey,
+        tokens: &[u32],
+        extras: &[BlockExtra<'_>],
+    ) -> BlockKey {
+        scratch.clear();
+        scratch.extend_from_slice(&parent.0.to_le_bytes());
+        // The count first: no pair of (extras, tokens) can spell another pair's bytes.
+        scratch.extend_from_slice(&(extras.len() as u64).to_le_bytes());
+        for extra in extras {
+            put_part(scratch, Some(extra.identity));
+            scratch.extend_from_slice(&extra.offset.to_le_bytes());
+        }
+        for token in tokens {
+            scratch.extend_from_slice(&token.to_le_bytes());
+        }
+        self.digest(scratch)
+    }
+
+    /// The keys of the full blocks of `tokens`, in order; a trailing partial block has none.
+    ///
+    /// A `block_size` of 0 has no blocks.
+    #[must_use]
+    pub fn chain(&self, root: BlockKey, tokens: &[u32], block_size: usize) -> Vec<BlockKey> {
+        if block_size == 0 {
+            return Vec::new();
+        }
+        let mut buf = Vec::with_capacity(16 + block_size * 4);
+        let mut keys = Vec::with_capacity(tokens.len() / block_size);
+        let mut parent = root;
+        for block in tokens.chunks_exact(block_size) {
+            parent = self.next_with(&mut buf, parent, block, &[]);
+            keys.push(parent);
+        }
+        keys
+    }
+
+    fn digest(&self, bytes: &[u8]) -> BlockKey {
+        match XxHash3_64::oneshot_with_secret(&self.secret[..], bytes) {
+            Ok(hash) => BlockKey(hash),
+            // The secret's length is fixed above the minimum by its type.
+            Err(_) => unreachable!("secret of {} bytes refused", Self::SECRET_LEN),
+        }
+    }
+}
+
+/// Appends a length-prefixed part, so that neighbours cannot run into each other.
+fn put_part(buf: &mut Vec<u8>, part: Option<&[u8]>) {
+    match part {
+        None => buf.push(0),
+        Some(bytes) => {
+            buf.push(1);
+            buf.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+            buf.extend_from_slice(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chain_equals_step_by_step_and_drops_the_partial_tail() {
+        let space = KeySpace::fixed();
+        let root = space.root(&Scope { model: "m", ..Scope::default() });
+        let tokens: Vec<u32> = (0..37).collect();
+        let keys = space.chain(root, &tokens, 16);
+        let first = space.next(root, &tokens[..16], &[]);
+        let second = space.next(first, &tokens[16..32], &[]);
+        assert_eq!(keys, [first, second]);
+        let mut scratch = vec![9; 500];
+        assert_eq!(space.next_with(&mut scratch, first, &tokens[16..32], &[]), second);
+        assert!(space.chain(root, &tokens, 0).is_empty());
+    }
+
+    #[test]
+    fn every_part_of_the_scope_separates() {
+        let space = KeySpace::fixed();
+        let base = Scope { model: "m", lora: None, salt: None };
+        let scopes = [
+            base,
+            Scope { model: "n", ..base },
+            Scope { lora: Some(("a", None)), ..base },
+            Scope { lora: Some(("a", Some("p"))), ..base },
+            Scope { lora: Some(("ap", None)), ..base },
+            Scope { salt: Some("a"), ..base },
+            Scope { lora: Some(("a", None)), salt: Some("a"), ..base },
+        ];
+        for (i, a) in scopes.iter().enumerate() {
+            for b in &scopes[i + 1..] {
+                assert_ne!(space.root(a), space.root(b), "{a:?} {b:?}");
+            }
+        }
+        assert_eq!(space.root(&base), space.root(&Scope { salt: Some(""), ..base }));
+    }
+
+    #[test]
+    fn extras_and_secret_separate() {
+        let space = KeySpace::fixed();
+        let root = space.root(&Scope::default());
+        let image = BlockExtra { identity: b"img", offset: 3 };
+        let plain = space.next(root, &[1, 2], &[]);
+        assert_ne!(plain, space.next(root, &[1, 2], &[image]));
+        assert_ne!(
+            space.next(root, &[1, 2], &[image]),
+            space.next(root, &[1, 2], &[BlockExtra { offset: -3, ..image }])
+        );
+        let other = KeySpace::new([7; KeySpace::SECRET_LEN]);
+        assert_ne!(plain, other.next(other.root(&Scope::default()), &[1, 2], &[]));
+    }
+}

@@ -1,0 +1,86 @@
+//! The values of vLLM's `--prefix-caching-hash-algo`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::error::{ContractError, shown};
+use super::version::Version;
+
+/// A value of `--prefix-caching-hash-algo`. Parses from and prints as vLLM's own spelling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// `builtin`: `CPython`'s `hash()`; 0.9 to 0.10.1.1, where it is the default.
+    Builtin,
+    /// `sha256`: SHA-256 of pickle protocol 5; in every version, the default from 0.10.2.
+    Sha256,
+    /// `sha256_cbor_64bit`: low 64 bits of SHA-256 of canonical CBOR; 0.10.0 to 0.10.1.1.
+    Sha256Cbor64Bit,
+    /// `sha256_cbor`: SHA-256 of canonical CBOR; from 0.10.2.
+    Sha256Cbor,
+    /// `xxhash`: XXH3-128 of pickle protocol 5; from 0.13.0.
+    Xxhash,
+    /// `xxhash_cbor`: XXH3-128 of canonical CBOR; from 0.13.0.
+    XxhashCbor,
+}
+
+impl Algorithm {
+    /// Every algorithm a vLLM release has offered.
+    pub const ALL: [Self; 6] = [
+        Self::Builtin,
+        Self::Sha256,
+        Self::Sha256Cbor64Bit,
+        Self::Sha256Cbor,
+        Self::Xxhash,
+        Self::XxhashCbor,
+    ];
+
+    /// vLLM's spelling.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Builtin => "builtin",
+            Self::Sha256 => "sha256",
+            Self::Sha256Cbor64Bit => "sha256_cbor_64bit",
+            Self::Sha256Cbor => "sha256_cbor",
+            Self::Xxhash => "xxhash",
+            Self::XxhashCbor => "xxhash_cbor",
+        }
+    }
+
+    /// Whether vLLM `version` accepts this algorithm.
+    #[must_use]
+    pub fn offered_by(self, version: Version) -> bool {
+        let bytes_since = Version::release(0, 10, 2);
+        match self {
+            Self::Builtin => version < bytes_since,
+            Self::Sha256 => true,
+            Self::Sha256Cbor64Bit => version >= Version::release(0, 10, 0) && version < bytes_since,
+            Self::Sha256Cbor => version >= bytes_since,
+            Self::Xxhash | Self::XxhashCbor => version >= Version::release(0, 13, 0),
+        }
+    }
+
+    /// Whether the engine trusts this algorithm with a public seed (decides `NONE_HASH` from 0.29).
+    pub(super) fn is_cryptographic(self) -> bool {
+        !matches!(self, Self::Builtin | Self::Xxhash | Self::XxhashCbor)
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = ContractError;
+
+    /// # Errors
+    /// [`ContractError::BadAlgorithm`] for anything but vLLM's exact spelling.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|a| a.as_str() == text)
+            .ok_or_else(|| ContractError::BadAlgorithm { text: shown(text) })
+    }
+}

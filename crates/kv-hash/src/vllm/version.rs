@@ -1,0 +1,194 @@
+//! vLLM's version numbers and the generations of its block-hash contract.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::error::{ContractError, shown};
+
+/// A vLLM version, as `GET /version` or `vllm --version` prints it.
+///
+/// Accepts a leading `v`, pre-releases (`0.19.0rc1`), development builds
+/// (`0.33.1.dev5+gabcdef`), post-releases and local labels (`0.32.0+cpu`). Versions are ordered as
+/// Python orders them, except that post-releases and local labels equal their release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Version {
+    numbers: [u16; 4],
+    // After the numbers: a pre-release sorts before its release.
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Stage {
+    Dev,
+    Pre,
+    Release,
+}
+
+impl Version {
+    /// The release `major.minor.patch`.
+    #[must_use]
+    pub const fn release(major: u16, minor: u16, patch: u16) -> Self {
+        Self { numbers: [major, minor, patch, 0], stage: Stage::Release }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [major, minor, patch, fourth] = self.numbers;
+        write!(f, "{major}.{minor}.{patch}")?;
+        if fourth > 0 {
+            write!(f, ".{fourth}")?;
+        }
+        f.write_str(match self.stage {
+            Stage::Dev => ".dev",
+            Stage::Pre => "rc",
+            Stage::Release => "",
+        })
+    }
+}
+
+impl FromStr for Version {
+    type Err = ContractError;
+
+    /// # Errors
+    /// [`ContractError::BadVersion`] unless the text has two to four numbers below 65,536,
+    /// followed by nothing but what the type's documentation names.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse(text).ok_or_else(|| ContractError::BadVersion { text: shown(text) })
+    }
+}
+
+fn parse(text: &str) -> Option<Version> {
+    let text = text.trim();
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let (public, local) = text.split_once('+').map_or((text, None), |(p, l)| (p, Some(l)));
+    if local.is_some_and(|l| l.is_empty() || !l.bytes().all(is_local)) {
+        return None;
+    }
+    let mut numbers = [0u16; 4];
+    let mut stage = Stage::Release;
+    let mut count = 0;
+    for part in public.split('.') {
+        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, suffix) = part.split_at(digits);
+        if !number.is_empty() {
+            // Once a suffix has been read, no further release number may follow.
+            if stage != Stage::Release {
+                return None;
+            }
+            *numbers.get_mut(count)? = number.parse().ok()?;
+            count += 1;
+        } else if count < 2 {
+            return None;
+        }
+        if !suffix.is_empty() {
+            stage = stage.min(stage_of(suffix)?);
+        } else if number.is_empty() {
+            return None;
+        }
+    }
+    (count >= 2).then_some(Version { numbers, stage })
+}
+
+fn is_local(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_')
+}
+
+/// The stage that a suffix such as `rc1`, `dev12` or `post1` names.
+fn stage_of(suffix: &str) -> Option<Stage> {
+    let letters = suffix.bytes().take_while(u8::is_ascii_alphabetic).count();
+    let (name, number) = suffix.split_at(letters);
+    if !number.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    match name {
+        "dev" => Some(Stage::Dev),
+        "a" | "b" | "rc" => Some(Stage::Pre),
+        "post" => Some(Stage::Release),
+        _ => None,
+    }
+}
+
+/// A range of vLLM releases with one block-hash contract.
+///
+/// Later generations compare greater. Plain text requests (no adapter, salt, image or lookahead)
+/// have one formula in B to H.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Generation {
+    /// 0.9.0 to 0.10.1.1: digests are Python integers.
+    A,
+    /// 0.10.2 to 0.11.0: digests are bytes; a LoRA adapter is its integer id.
+    B,
+    /// 0.11.1 to 0.16: a LoRA adapter is its name; prompt embeddings enter as raw bytes.
+    C,
+    /// 0.17.0 to 0.18: prompt embeddings enter as their SHA-256.
+    D,
+    /// 0.19.0 to 0.28: multimodal items enter with their offset in the block.
+    E,
+    /// 0.29.0 to 0.30: a fixed first parent where no seed is set.
+    F,
+    /// 0.31.0 to 0.32: extra keys are tagged; a LoRA adapter is its name and path.
+    G,
+    /// 0.33.0: lookahead tokens enter the hash under EAGLE and MTP.
+    H,
+}
+
+const GENERATIONS: [(Generation, Version); 8] = [
+    (Generation::A, Version::release(0, 9, 0)),
+    (Generation::B, Version::release(0, 10, 2)),
+    (Generation::C, Version::release(0, 11, 1)),
+    (Generation::D, Version::release(0, 17, 0)),
+    (Generation::E, Version::release(0, 19, 0)),
+    (Generation::F, Version::release(0, 29, 0)),
+    (Generation::G, Version::release(0, 31, 0)),
+    (Generation::H, Version::release(0, 33, 0)),
+];
+
+/// Releases that changed something else this module branches on.
+const OTHER_BOUNDARIES: [Version; 4] = [
+    Version::release(0, 10, 0), // sha256_cbor_64bit
+    Version::release(0, 12, 0), // group view
+    Version::release(0, 13, 0), // xxhash
+    Version::release(0, 24, 0), // group view is the last digest
+];
+
+/// The newest release whose hashes were compared with the engine's own code.
+const NEWEST: Version = Version::release(0, 33, 0);
+
+impl Generation {
+    /// The generation of a version.
+    ///
+    /// # Errors
+    /// [`ContractError::UnverifiedVersion`] for versions before 0.9 or after 0.33.0, for
+    /// development builds (they may hold any later change), and for pre-releases of a release
+    /// that changed the contract.
+    pub fn of(version: Version) -> Result<Self, ContractError> {
+        let unverified = |why| Err(ContractError::UnverifiedVersion { version, why });
+        match version.stage {
+            Stage::Dev => return unverified("a development build may hold any later change"),
+            Stage::Pre => {
+                let release = Version { stage: Stage::Release, ..version };
+                let mut changes = GENERATIONS.iter().map(|(_, first)| first);
+                if changes.any(|v| *v == release) || OTHER_BOUNDARIES.contains(&release) {
+                    return unverified("a pre-release of a release that changed the contract");
+                }
+            }
+            Stage::Release => {}
+        }
+        if version > NEWEST {
+            return unverified("it is newer than 0.33.0, the newest one verified");
+        }
+        let found = GENERATIONS.iter().rev().find(|(_, first)| version >= *first);
+        found.map_or_else(|| unverified("it is older than 0.9"), |(generation, _)| Ok(*generation))
+    }
+
+    /// The first release of this generation, to build a [`Contract`](super::Contract) for a
+    /// version that is not known by number.
+    #[must_use]
+    pub const fn first_release(self) -> Version {
+        GENERATIONS[self as usize].1
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! The few top-level fields of a request body a gateway acts on.
+
+#[cfg(test)]
+mod tests;
+
+use crate::json::{self, Json, JsonError};
+
+/// What a gateway needs to know of a body before it chooses an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    /// `model`, or `None` when the field is missing or null.
+    pub model: Option<String>,
+    /// `stream` is true.
+    pub stream: bool,
+    /// `max_completion_tokens`, else `max_tokens` (tokens).
+    pub max_tokens: Option<u64>,
+    /// `n`, the number of answers asked for; 1 when absent.
+    pub n: u32,
+    /// `cache_salt`; the empty string counts as absent, as in the engine's block hashes.
+    pub cache_salt: Option<String>,
+    /// Log-probabilities of the prompt are asked for (`prompt_logprobs`, or `echo` where that
+    /// implies them): the engine then hits less of its cache than it holds.
+    pub prompt_logprobs: bool,
+}
+
+impl Default for Envelope {
+    fn default() -> Self {
+        Self {
+            model: None,
+            stream: false,
+            max_tokens: None,
+            n: 1,
+            cache_salt: None,
+            prompt_logprobs: false,
+        }
+    }
+}
+
+/// Why a body is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct BodyError {
+    /// What is wrong, fit for an OpenAI error object; for malformed JSON it ends with the
+    /// position.
+    pub message: String,
+    /// Where in the body, as (line, column), both from 1; the column counts characters. `None`
+    /// when the JSON is well-formed.
+    pub position: Option<(usize, usize)>,
+}
+
+impl BodyError {
+    fn malformed(body: &[u8], error: &JsonError) -> Self {
+        Self::at(body, error.offset, error.message)
+    }
+
+    fn at(body: &[u8], offset: usize, what: &str) -> Self {
+        let (line, column) = json::position(body, offset);
+        Self {
+            message: format!(
+                "The request body is not valid JSON: {what} (line {line}, column {column})"
+            ),
+            position: Some((line, column)),
+        }
+    }
+
+    fn plain(message: &str) -> Self {
+        Self { message: message.to_owned(), position: None }
+    }
+}
+
+impl Envelope {
+    /// Reads the top-level fields straight from the bytes, without building the rest.
+    ///
+    /// The text is read as Python's `json` reads it (see vLLM 0.32, which parses bodies with
+    /// it): the last duplicate key wins, `NaN` and `Infinity` are values, any depth is fine. A
+    /// byte-order mark is refused, as RFC 8259 allows. A field of a wrong type counts as absent:
+    /// the engine will refuse it in its own words.
+    ///
+    /// # Errors
+    /// Malformed JSON, a body that is not an object, or a `model` that is not a string.
+    pub fn parse(body: &[u8]) -> Result<Self, BodyError> {
+        let text = text(body)?;
+        let mut raw = Raw::default();
+        json::top_level(text, |key, value| {
+            raw.take(key, value);
+            Ok(())
+        })
+        .map_err(|e| BodyError::malformed(body, &e))?;
+        raw.read()
+    }
+}
+
+/// The body as text, if it is an object.
+pub(crate) fn text(body: &[u8]) -> Result<&str, BodyError> {
+    let text = std::str::from_utf8(body)
+        .map_err(|e| BodyError::at(body, e.valid_up_to(), "the text is not UTF-8"))?;
+    if text.starts_with('\u{feff}') {
+        return Err(BodyError::at(body, 0, "unexpected byte-order mark"));
+    }
+    if !json::is_object(body) && json::is_valid(text) {
+        return Err(BodyError::plain("The request body must be a JSON object"));
+    }
+    Ok(text)
+}
+
+/// The raw text of the fields, the last one of each.
+#[derive(Default)]
+struct Raw<'a> {
+    model: Option<&'a str>,
+    stream: Option<&'a str>,
+    max_tokens: Option<&'a str>,
+    max_completion_tokens: Option<&'a str>,
+    n: Option<&'a str>,
+    cache_salt: Option<&'a str>,
+    prompt_logprobs: Option<&'a str>,
+    echo: Option<&'a str>,
+    logprobs: Option<&'a str>,
+    is_chat: bool,
+}
+
+impl<'a> Raw<'a> {
+    fn take(&mut self, key: &str, value: &'a str) {
+        let slot = match key {
+            "model" => &mut self.model,
+            "stream" => &mut self.stream,
+            "max_tokens" => &mut self.max_tokens,
+            "max_completion_tokens" => &mut self.max_completion_tokens,
+            "n" => &mut self.n,
+            "cache_salt" => &mut self.cache_salt,
+            "prompt_logprobs" => &mut self.prompt_logprobs,
+            "echo" => &mut self.echo,
+            "logprobs" => &mut self.logprobs,
+            "messages" => {
+                self.is_chat = true;
+                return;
+            }
+            _ => return,
+        };
+        *slot = Some(value);
+    }
+
+    fn read(self) -> Result<Envelope, BodyError> {
+        let model = match self.model.map(scalar) {
+            None | Some(Some(Json::Null)) => None,
+            Some(Some(Json::Str(name))) => Some(name),
+            Some(_) => return Err(BodyError::plain("`model` must be a string")),
+        };
+        let count = |raw: Option<&str>| {
+            raw.and_then(scalar).and_then(|v| v.as_lax_int()).and_then(|i| u64::try_from(i).ok())
+        };
+        let truth = |raw: Option<&str>| {
+            raw.and_then(scalar).and_then(|v| v.as_lax_bool()).unwrap_or(false)
+        };
+        let number = |raw: Option<&str>| {
+            raw.and_then(scalar).is_some_and(|v| matches!(v, Json::Int(_) | Json::Float(_)))
+        };
+        let salt = match self.cache_salt.and_then(scalar) {
+            Some(Json::Str(salt)) if !salt.is_empty() => Some(salt),
+            _ => None,
+        };
+        // Chat takes `top_logprobs`, 0 by default, for the echoed prompt.
+        let echoed = truth(self.echo) && (self.is_chat || number(self.logprobs));
+        Ok(Envelope {
+            model,
+            stream: truth(self.stream),
+            max_tokens: count(self.max_completion_tokens).or_else(|| count(self.max_tokens)),
+            n: count(self.n).and_then(|n| u32::try_from(n).ok()).unwrap_or(1).max(1),
+            cache_salt: salt,
+            prompt_logprobs: number(self.prompt_logprobs) || echoed,
+        })
+    }
+}
+
+/// A value of a field that should be a scalar; arrays and objects are not built.
+fn scalar(raw: &str) -> Option<Json> {
+    if raw.starts_with(['[', '{']) {
+        return None;
+    }
+    json::parse(raw).ok()
+}

@@ -1,0 +1,29 @@
+//! OpenAI-style request bodies to the token ids the engine will see.
+//!
+//! A request body is read twice, each time only as far as needed: [`Envelope::parse`] takes the
+//! few top-level fields a gateway acts on straight from the bytes, and [`Renderer::prompts`]
+//! turns the prompt or the conversation into token ids the way vLLM 0.32 does it (its request
+//! model, its message parsing, the model's chat template, the model's tokenizer). Where that
+//! cannot be known, [`Unrouted`] names the reason. [`locate()`] finds a model's tokenizer on the
+//! local disk. Nothing here does network I/O, is asynchronous or knows an endpoint.
+
+mod api;
+mod clock;
+mod envelope;
+mod json;
+mod chat;
+mod completion;
+mod fields;
+mod model;
+mod tokenizer;
+mod locate;
+mod renderer;
+mod template;
+mod unrouted;
+
+pub use api::Api;
+pub use clock::CivilTime;
+pub use envelope::{BodyError, Envelope};
+pub use locate::{Located, Source, Tried, locate};
+pub use renderer::{Level, Limits, LoadError, Prompts, Renderer};
+pub use unrouted::Unrouted;

@@ -1,0 +1,159 @@
+//! One line per request, and the metrics that go with it, however the request ends.
+
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, Method};
+use kvasir_fleet::Decision;
+
+use crate::refusal::Refusal;
+use crate::usage::Usage;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The client left before the answer was complete.
+    ClientLeft,
+    /// The answer was relayed to its end.
+    Complete,
+    /// We answered with an error of our own.
+    Refused(&'static str),
+    /// The engine broke off in the middle of its answer.
+    EngineBroke,
+}
+
+impl Outcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::ClientLeft => "client_left",
+            Self::Complete => "complete",
+            Self::Refused(code) => code,
+            Self::EngineBroke => "engine_broke",
+        }
+    }
+}
+
+/// Collects what is known about a request; dropping it writes the line. Until something else is
+/// said the outcome is that the client left, since that is what dropping a request half way means.
+#[derive(Debug)]
+pub(crate) struct AccessLog {
+    started: Instant,
+    method: Method,
+    path: String,
+    request_id: Option<String>,
+    outcome: Outcome,
+    pub(crate) model: Option<String>,
+    /// `exact`, or why the prompt's tokens are not known.
+    pub(crate) tokens: &'static str,
+    pub(crate) stream: bool,
+    pub(crate) status: u16,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) attempts: u32,
+    pub(crate) endpoint: Option<String>,
+    pub(crate) decision: Option<Decision>,
+    pub(crate) first_data: Option<Duration>,
+    pub(crate) usage: Usage,
+}
+
+impl AccessLog {
+    pub(crate) fn begin(method: Method, path: &str, headers: &HeaderMap) -> Self {
+        let request_id = headers.get("x-request-id").and_then(|id| id.to_str().ok());
+        Self {
+            started: Instant::now(),
+            method,
+            path: path.to_owned(),
+            request_id: request_id.map(str::to_owned),
+            outcome: Outcome::ClientLeft,
+            model: None,
+            tokens: "not_tried",
+            stream: false,
+            status: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            attempts: 0,
+            endpoint: None,
+            decision: None,
+            first_data: None,
+            usage: Usage::default(),
+        }
+    }
+
+    pub(crate) fn complete(&mut self) {
+        self.outcome = Outcome::Complete;
+    }
+
+    pub(crate) fn engine_broke(&mut self) {
+        self.outcome = Outcome::EngineBroke;
+    }
+
+    pub(crate) fn refused(&mut self, refusal: &Refusal) {
+        self.outcome = Outcome::Refused(refusal.code());
+        self.status = refusal.status().as_u16();
+    }
+
+    fn count(&self, took: Duration) {
+        let model = self.model.clone().unwrap_or_default();
+        let outcome = self.outcome.as_str();
+        metrics::counter!("kvasir_requests_total",
+            "model" => model.clone(), "status" => self.status.to_string(), "outcome" => outcome)
+        .increment(1);
+        metrics::histogram!("kvasir_request_seconds", "model" => model.clone()).record(took);
+        if let Some(first_data) = self.first_data {
+            metrics::histogram!("kvasir_first_data_seconds", "model" => model.clone())
+                .record(first_data);
+        }
+        let Some(decision) = &self.decision else { return };
+        metrics::counter!("kvasir_decisions_total", "model" => model.clone(),
+            "policy" => decision.policy, "reason" => decision.reason.as_str())
+        .increment(1);
+        metrics::counter!("kvasir_prompts_total", "model" => model.clone(),
+            "tokens" => self.tokens)
+        .increment(1);
+        metrics::counter!("kvasir_prompt_tokens_total", "model" => model.clone())
+            .increment(decision.prompt_tokens);
+        metrics::counter!("kvasir_predicted_cached_tokens_total", "model" => model.clone())
+            .increment(u64::from(decision.overlap.resident()));
+        if let Some(cached) = self.usage.cached_tokens {
+            metrics::counter!("kvasir_reported_cached_tokens_total", "model" => model)
+                .increment(cached);
+        }
+    }
+}
+
+impl Drop for AccessLog {
+    fn drop(&mut self) {
+        let took = self.started.elapsed();
+        self.count(took);
+        let decision = self.decision.as_ref();
+        tracing::info!(
+            target: "kvasir::access",
+            request_id = self.request_id.as_deref(),
+            method = %self.method,
+            path = self.path,
+            model = self.model.as_deref(),
+            status = self.status,
+            outcome = self.outcome.as_str(),
+            endpoint = self.endpoint.as_deref(),
+            policy = decision.map(|d| d.policy),
+            reason = decision.map(|d| d.reason.as_str()),
+            trust = decision.map(|d| d.trust.to_string()),
+            tokens = self.tokens,
+            prompt_tokens = decision.map(|d| d.prompt_tokens),
+            overlap_tokens = decision.map(|d| d.overlap.resident()),
+            reported_cached_tokens = self.usage.cached_tokens,
+            reported_prompt_tokens = self.usage.prompt_tokens,
+            candidates = decision.map(|d| d.candidates),
+            attempts = self.attempts,
+            stream = self.stream,
+            bytes_in = self.bytes_in,
+            bytes_out = self.bytes_out,
+            first_data_ms = self.first_data.map(millis),
+            total_ms = millis(took),
+            "request"
+        );
+    }
+}
+
+fn millis(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}

@@ -1,0 +1,89 @@
+//! What every request shares.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kvasir_fleet::Fleet;
+use tokio::sync::Semaphore;
+
+/// Below the 5 s after which vLLM's HTTP server closes idle connections: a request must not meet
+/// a connection that is just being closed.
+const UPSTREAM_IDLE: Duration = Duration::from_secs(4);
+
+/// Renders the process-wide metric families.
+pub type MetricsPage = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// How the data plane behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The largest request body, in bytes.
+    pub max_body_bytes: usize,
+    /// Whether answers carry `x-kvasir-endpoint` and `x-kvasir-reason`.
+    pub decision_headers: bool,
+    /// Paths forwarded by load: exact, or a prefix ending in `*`.
+    pub forward_paths: Vec<String>,
+    /// How long a connection to an engine may take.
+    pub connect_timeout: Duration,
+    /// How many prompts may be tokenised at one time.
+    pub tokenizer_threads: usize,
+}
+
+/// The data plane's shared state.
+pub struct App {
+    pub(crate) settings: Settings,
+    pub(crate) upstream: Client<HttpConnector, Full<Bytes>>,
+    pub(crate) tokenizer_permits: Arc<Semaphore>,
+    fleet: ArcSwap<Fleet>,
+    metrics_page: MetricsPage,
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl App {
+    /// A data plane over `fleet`.
+    #[must_use]
+    pub fn new(settings: Settings, fleet: Fleet, metrics_page: MetricsPage) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(settings.connect_timeout));
+        connector.set_nodelay(true);
+        let upstream = Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(UPSTREAM_IDLE)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        let tokenizer_permits = Arc::new(Semaphore::new(settings.tokenizer_threads.max(1)));
+        let fleet = ArcSwap::from_pointee(fleet);
+        Self { settings, upstream, tokenizer_permits, fleet, metrics_page }
+    }
+
+    /// The fleet now.
+    #[must_use]
+    pub fn fleet(&self) -> Arc<Fleet> {
+        self.fleet.load_full()
+    }
+
+    /// Routes new requests over another fleet; requests in flight keep theirs.
+    pub fn replace_fleet(&self, fleet: Fleet) {
+        self.fleet.store(Arc::new(fleet));
+    }
+
+    /// The whole `/metrics` page.
+    pub(crate) fn metrics(&self) -> String {
+        let mut page = (self.metrics_page)();
+        if !page.is_empty() && !page.ends_with('\n') {
+            page.push('\n');
+        }
+        self.fleet.load().render_metrics(&mut page);
+        page
+    }
+}

@@ -1,0 +1,28 @@
+//! The HTTP data plane.
+//!
+//! The life of a request: read the body (bounded) → read its envelope → tokenise the prompt →
+//! gather evidence and choose an endpoint (both in `kvasir-fleet`) → forward the client's own bytes
+//! → hold the answer's head until its first data → relay the rest as it comes. What must happen
+//! however a request ends (load accounting, the access log line) hangs on guards that ride in the
+//! response body.
+//!
+//! No request fails because routing state is missing: a model without a tokenizer, an engine
+//! without events or a prompt that cannot be rendered is routed by load, and the answer's reason
+//! says so. This crate decides nothing about endpoints itself and parses no prompt.
+
+mod access_log;
+mod app;
+mod forward;
+mod handle;
+mod headers;
+mod own;
+mod prompt;
+mod refusal;
+mod relay;
+mod request_body;
+mod route;
+mod server;
+mod usage;
+
+pub use self::app::{App, MetricsPage, Settings};
+pub use self::server::serve;

@@ -1,0 +1,85 @@
+//! What is answered from own state: models, health, readiness, metrics.
+
+use http::{HeaderValue, Response, StatusCode, header};
+use kvasir_fleet::{Fleet, Pool};
+use serde_json::{Value, json};
+
+use crate::relay::{AnswerBody, whole};
+
+/// `GET /v1/models`: every pool's model and the adapters its engines have loaded.
+pub(crate) fn models(fleet: &Fleet) -> Response<AnswerBody> {
+    let data: Vec<Value> = fleet.pools().iter().flat_map(|pool| pool_models(pool)).collect();
+    json_answer(StatusCode::OK, &json!({ "object": "list", "data": data }))
+}
+
+/// `GET /health`: this process runs.
+pub(crate) fn health() -> Response<AnswerBody> {
+    json_answer(StatusCode::OK, &json!({ "status": "ok" }))
+}
+
+/// `GET /readyz`: some pool can take a request. One engine more or less makes no difference.
+pub(crate) fn ready(fleet: &Fleet) -> Response<AnswerBody> {
+    let pools: serde_json::Map<String, Value> =
+        fleet.pools().iter().map(|pool| (pool.model().to_owned(), pool_state(pool))).collect();
+    let ready = fleet.pools().iter().any(|pool| pool.is_ready());
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    json_answer(status, &json!({ "ready": ready, "pools": pools }))
+}
+
+/// `GET /metrics`.
+pub(crate) fn metrics(page: String) -> Response<AnswerBody> {
+    let mut response = Response::new(whole(page));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+fn pool_models(pool: &Pool) -> Vec<Value> {
+    let cards: Vec<_> = pool.members().iter().filter_map(|member| member.card()).collect();
+    let base = cards.iter().flat_map(|card| &card.models).find(|m| m.id == pool.model());
+    let mut entries = vec![json!({
+        "id": pool.model(),
+        "object": "model",
+        "created": 0,
+        "owned_by": "kvasir",
+        "root": base.and_then(|model| model.root.clone()),
+        "parent": null,
+        "max_model_len": base.and_then(|model| model.max_model_len),
+    })];
+    let mut names: Vec<&str> =
+        cards.iter().flat_map(|card| &card.adapters).map(|a| a.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    entries.extend(names.into_iter().map(|name| {
+        json!({
+            "id": name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "kvasir",
+            "root": null,
+            "parent": pool.model(),
+            "max_model_len": null,
+        })
+    }));
+    entries
+}
+
+fn pool_state(pool: &Pool) -> Value {
+    let endpoints: serde_json::Map<String, Value> = pool
+        .members()
+        .iter()
+        .map(|member| {
+            let state = member.exclusion(pool.model()).map_or("ready", |why| why.as_str());
+            (member.url().to_owned(), state.into())
+        })
+        .collect();
+    json!({ "ready": pool.is_ready(), "endpoints": endpoints })
+}
+
+fn json_answer(status: StatusCode, value: &Value) -> Response<AnswerBody> {
+    let mut response = Response::new(whole(value.to_string()));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}

@@ -1,0 +1,77 @@
+//! From a body to tokens, off the async threads where it takes long.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kvasir_fleet::{Pool, PromptState};
+use kvasir_prompt::{Api, Prompts, Renderer, Unrouted};
+use tokio::sync::Semaphore;
+
+/// Tokenising this much takes about a millisecond: not worth a change of threads.
+const INLINE_BYTES: usize = 2 << 10;
+/// Bytes of body per token, for prompts that are not tokenised.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// What is known of a request's prompts.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// The token ids of each prompt, where they are known.
+    pub(crate) prompts: Option<Vec<Vec<u32>>>,
+    /// How many tokens there are, or an estimate.
+    pub(crate) count: u64,
+    /// `exact`, or why they are not known.
+    pub(crate) tokens: &'static str,
+}
+
+impl Known {
+    /// A prompt of which only the size is known.
+    pub(crate) fn only_size(bytes: usize, why: &'static str) -> Self {
+        Self { prompts: None, count: bytes as u64 / BYTES_PER_TOKEN, tokens: why }
+    }
+}
+
+/// Tokenises a request for `pool`, if it can be done.
+pub(crate) async fn tokenise(
+    pool: &Pool,
+    permits: &Arc<Semaphore>,
+    api: Api,
+    body: &Bytes,
+) -> Known {
+    if !api.is_generation() {
+        return Known::only_size(body.len(), "unsupported_api");
+    }
+    let renderer = match &*pool.prompts().state() {
+        PromptState::Ready(renderer) => Arc::clone(renderer),
+        PromptState::Pending => return Known::only_size(body.len(), "tokenizer_pending"),
+        PromptState::Missing(_) => return Known::only_size(body.len(), "no_tokenizer"),
+    };
+    match render(renderer, permits, api, body).await {
+        Ok(Prompts { prompts, .. }) => {
+            let count = prompts.iter().map(|prompt| prompt.len() as u64).sum();
+            Known { prompts: Some(prompts), count, tokens: "exact" }
+        }
+        Err(why) => {
+            tracing::debug!(model = pool.model(), %why, "routing by load");
+            Known::only_size(body.len(), why.as_str())
+        }
+    }
+}
+
+async fn render(
+    renderer: Arc<Renderer>,
+    permits: &Arc<Semaphore>,
+    api: Api,
+    body: &Bytes,
+) -> Result<Prompts, Unrouted> {
+    if body.len() <= INLINE_BYTES {
+        return renderer.prompts(api, body);
+    }
+    // The permit goes with the work: a client that leaves does not let a thread run unaccounted.
+    let permit = Arc::clone(permits).acquire_owned().await;
+    let body = body.clone();
+    let work = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        renderer.prompts(api, &body)
+    });
+    work.await.unwrap_or_else(|error| Err(Unrouted::Tokenizer(error.to_string())))
+}

@@ -1,0 +1,152 @@
+//! Answers of our own that say no, in the shape of OpenAI's errors.
+
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::json;
+
+use crate::relay::{AnswerBody, whole};
+
+/// Why a request is not forwarded, or could not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The body is not what it should be.
+    Malformed(String),
+    /// The body is larger than allowed.
+    TooLarge { limit: usize },
+    /// The body did not arrive in time.
+    SlowBody,
+    /// The body broke off.
+    BodyBroke,
+    /// No model is named and there are several.
+    NoModel,
+    /// The model is not served here.
+    UnknownModel(String),
+    /// No such path.
+    NoSuchPath(String),
+    /// The path exists, the method does not.
+    WrongMethod { method: String, allow: &'static str },
+    /// No engine was found yet.
+    NotReady,
+    /// No engine of the pool can be reached.
+    NoEndpoint { model: String, why: String },
+    /// An engine took the request and broke off before it answered anything.
+    EngineBroke { model: String, why: String },
+}
+
+/// The parts of an error object.
+struct Parts {
+    status: StatusCode,
+    kind: &'static str,
+    code: &'static str,
+    param: Option<&'static str>,
+    message: String,
+}
+
+impl Refusal {
+    /// The HTTP status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.parts().status
+    }
+
+    /// The word used in metrics and logs.
+    pub(crate) fn code(&self) -> &'static str {
+        self.parts().code
+    }
+
+    /// The whole answer.
+    pub(crate) fn response(&self) -> Response<AnswerBody> {
+        let Parts { status, kind, code, param, message } = self.parts();
+        let body = json!({
+            "error": { "message": message, "type": kind, "param": param, "code": code }
+        });
+        let mut response = Response::new(whole(body.to_string()));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Self::WrongMethod { allow, .. } = self {
+            headers.insert(header::ALLOW, HeaderValue::from_static(allow));
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+
+    fn parts(&self) -> Parts {
+        let client = |status, code, param, message| Parts {
+            status,
+            kind: "invalid_request_error",
+            code,
+            param,
+            message,
+        };
+        let server = |status, code, message| Parts {
+            status,
+            kind: "server_error",
+            code,
+            param: None,
+            message,
+        };
+        match self {
+            Self::Malformed(why) => {
+                client(StatusCode::BAD_REQUEST, "invalid_body", None, why.clone())
+            }
+            Self::TooLarge { limit } => client(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "body_too_large",
+                None,
+                format!("the request body is larger than the {limit} bytes allowed"),
+            ),
+            Self::SlowBody => client(
+                StatusCode::REQUEST_TIMEOUT,
+                "body_timeout",
+                None,
+                "the request body did not arrive in time".to_owned(),
+            ),
+            Self::BodyBroke => client(
+                StatusCode::BAD_REQUEST,
+                "incomplete_body",
+                None,
+                "the request body broke off".to_owned(),
+            ),
+            Self::NoModel => client(
+                StatusCode::BAD_REQUEST,
+                "model_required",
+                Some("model"),
+                "`model` is missing, and several models are served here".to_owned(),
+            ),
+            Self::UnknownModel(model) => client(
+                StatusCode::NOT_FOUND,
+                "model_not_found",
+                Some("model"),
+                format!("the model `{model}` is not served here"),
+            ),
+            Self::NoSuchPath(path) => client(
+                StatusCode::NOT_FOUND,
+                "unknown_path",
+                None,
+                format!("there is no `{path}` here"),
+            ),
+            Self::WrongMethod { method, allow } => client(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                None,
+                format!("{method} is not allowed here, only {allow}"),
+            ),
+            Self::NotReady => server(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "not_ready",
+                "no engine has answered yet".to_owned(),
+            ),
+            Self::NoEndpoint { model, why } => server(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "no_endpoint",
+                format!("no engine serving `{model}` can be reached: {why}"),
+            ),
+            Self::EngineBroke { model, why } => server(
+                StatusCode::BAD_GATEWAY,
+                "engine_broke_off",
+                format!("the engine serving `{model}` broke off before it answered: {why}"),
+            ),
+        }
+    }
+}

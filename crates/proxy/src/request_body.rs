@@ -1,0 +1,114 @@
+//! Reads a request's body: whole, bounded, and not for ever.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
+use http_body_util::BodyExt;
+
+use crate::refusal::Refusal;
+
+/// How long a client may pause between two pieces of its body.
+const PAUSE: Duration = Duration::from_secs(30);
+/// What is still read of a body that is too large, so that its sender gets to read the refusal
+/// rather than a broken connection.
+const DRAIN_BYTES: usize = 256 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(5);
+/// Never reserved on a client's word alone.
+const RESERVE: usize = 1 << 20;
+
+/// The body's bytes, as sent.
+pub(crate) async fn read<B>(mut body: B, limit: usize) -> Result<Bytes, Refusal>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let hint = body.size_hint();
+    let announced = usize::try_from(hint.lower()).unwrap_or(usize::MAX);
+    if announced > limit {
+        drain(body).await;
+        return Err(Refusal::TooLarge { limit });
+    }
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(data) = next(&mut body).await? {
+        if first.len() + rest.len() + data.len() > limit {
+            drain(body).await;
+            return Err(Refusal::TooLarge { limit });
+        }
+        if first.is_empty() {
+            // Most bodies come in one piece: that one is not copied.
+            first = data;
+        } else {
+            if rest.is_empty() {
+                rest.reserve(announced.clamp(first.len() + data.len(), RESERVE.max(data.len())));
+                rest.extend_from_slice(&std::mem::take(&mut first));
+                first = Bytes::new();
+            }
+            rest.extend_from_slice(&data);
+        }
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+async fn next<B>(body: &mut B) -> Result<Option<Bytes>, Refusal>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    loop {
+        let frame = tokio::time::timeout(PAUSE, body.frame()).await;
+        match frame.map_err(|_| Refusal::SlowBody)? {
+            None => return Ok(None),
+            Some(Err(_)) => return Err(Refusal::BodyBroke),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) if data.is_empty() => {}
+                Ok(data) => return Ok(Some(data)),
+                // Trailers carry nothing an engine reads.
+                Err(_) => {}
+            },
+        }
+    }
+}
+
+async fn drain<B>(mut body: B)
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let until = Instant::now() + DRAIN_TIME;
+    let mut read = 0;
+    while read < DRAIN_BYTES {
+        let left = until.saturating_duration_since(Instant::now());
+        match tokio::time::timeout(left, next(&mut body)).await {
+            Ok(Ok(Some(data))) => read += data.len(),
+            _ => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    async fn read_pieces(pieces: &[&str], limit: usize) -> Result<Bytes, Refusal> {
+        let frames: Vec<Result<Frame<Bytes>, Infallible>> = pieces
+            .iter()
+            .map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece.as_bytes()))))
+            .collect();
+        read(StreamBody::new(stream::iter(frames)), limit).await
+    }
+
+    #[tokio::test]
+    async fn pieces_are_joined_up_to_the_limit() {
+        assert_eq!(read_pieces(&[], 10).await, Ok(Bytes::new()));
+        assert_eq!(read_pieces(&["abc"], 3).await, Ok(Bytes::from("abc")));
+        assert_eq!(read_pieces(&["", "ab", "", "cd", "e"], 5).await, Ok(Bytes::from("abcde")));
+        let refused = Err(Refusal::TooLarge { limit: 4 });
+        assert_eq!(read_pieces(&["ab", "cd", "e"], 4).await, refused);
+        assert_eq!(read_pieces(&["abcde"], 4).await, refused);
+    }
+}

@@ -1,0 +1,107 @@
+//! Which paths exist and what they are.
+
+use http::Method;
+use kvasir_prompt::Api;
+
+/// What a request line asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// An API call for an engine.
+    Api(Api),
+    /// A configured path, forwarded by load.
+    Forward,
+    /// Answered from own state.
+    Models,
+    Health,
+    Ready,
+    Metrics,
+    /// The path exists, the method does not.
+    WrongMethod {
+        allow: &'static str,
+    },
+    /// Nothing is there. Engines expose administrative paths: what is not listed is not forwarded.
+    Unknown,
+}
+
+/// Finds a request line's route.
+pub(crate) fn route(method: &Method, path: &str, forward_paths: &[String]) -> Route {
+    let own = match path {
+        "/v1/models" => Some(Route::Models),
+        "/health" => Some(Route::Health),
+        "/readyz" => Some(Route::Ready),
+        "/metrics" => Some(Route::Metrics),
+        _ => None,
+    };
+    if let Some(own) = own {
+        let reads = method == Method::GET || method == Method::HEAD;
+        return if reads { own } else { Route::WrongMethod { allow: "GET, HEAD" } };
+    }
+    if let Some(api) = Api::from_path(path) {
+        return if method == Method::POST {
+            Route::Api(api)
+        } else {
+            Route::WrongMethod { allow: "POST" }
+        };
+    }
+    // A path with dot segments may name another resource at the engine than it does here.
+    let forwarded = !has_dot_segments(path)
+        && forward_paths.iter().any(|listed| match listed.strip_suffix('*') {
+            Some(prefix) => path.starts_with(prefix),
+            None => path == listed,
+        });
+    if forwarded { Route::Forward } else { Route::Unknown }
+}
+
+/// Whether a path has a segment `.` or `..`, percent-encoded ones included.
+fn has_dot_segments(path: &str) -> bool {
+    path.split(['/', '\\']).any(|segment| {
+        let plain = segment.to_ascii_lowercase().replace("%2e", ".");
+        plain == "." || plain == ".." || plain.contains("%2f") || plain.contains("%5c")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(path: &str, listed: &[&str]) -> Route {
+        let listed: Vec<String> = listed.iter().map(|s| (*s).to_owned()).collect();
+        route(&Method::GET, path, &listed)
+    }
+
+    #[test]
+    fn known_paths() {
+        assert_eq!(route(&Method::POST, "/v1/completions", &[]), Route::Api(Api::Completions));
+        assert_eq!(route(&Method::POST, "/v1/chat/completions", &[]), Route::Api(Api::Chat));
+        assert_eq!(get("/v1/chat/completions", &[]), Route::WrongMethod { allow: "POST" });
+        assert_eq!(get("/v1/models", &[]), Route::Models);
+        assert_eq!(route(&Method::HEAD, "/health", &[]), Route::Health);
+        assert_eq!(
+            route(&Method::POST, "/metrics", &[]),
+            Route::WrongMethod { allow: "GET, HEAD" }
+        );
+    }
+
+    #[test]
+    fn only_listed_paths_are_forwarded() {
+        for path in ["/v1/load_lora_adapter", "/reset_prefix_cache", "/", "/v1", "/v1/models/x"] {
+            assert_eq!(get(path, &["/v1/audio/*", "/pooling"]), Route::Unknown, "{path}");
+        }
+        assert_eq!(get("/v1/audio/speech", &["/v1/audio/*"]), Route::Forward);
+        assert_eq!(get("/pooling", &["/pooling"]), Route::Forward);
+        assert_eq!(get("/pooling/x", &["/pooling"]), Route::Unknown);
+    }
+
+    #[test]
+    fn a_listed_prefix_cannot_be_climbed_out_of() {
+        for path in [
+            "/v1/audio/../load_lora_adapter",
+            "/v1/audio/%2e%2E/load",
+            "/v1/audio/.%2e/x",
+            "/v1/audio/..%2fload",
+            "/v1/audio/..\\load",
+        ] {
+            assert_eq!(get(path, &["/v1/audio/*"]), Route::Unknown, "{path}");
+        }
+    }
+}

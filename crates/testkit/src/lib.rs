@@ -1,0 +1,18 @@
+//! Fake engines and raw clients for Kvasir's tests. A dev-dependency only.
+//!
+//! - [`engine`]: an OpenAI-compatible HTTP engine whose every answer, delay and
+//!   failure is scripted, and which records what happened to each request.
+//! - [`publisher`]: the engine's KV-event publisher and replay socket.
+//! - [`client`]: an HTTP/1.1 client that shows bytes as they arrive and can
+//!   misbehave on purpose.
+//! - [`eventually`] and [`eventually_async`]: wait for a state by polling, never
+//!   by sleeping for a guessed time.
+//!
+//! Helpers panic when a deadline passes: they are for tests.
+
+pub mod client;
+pub mod engine;
+mod poll;
+pub mod publisher;
+
+pub use self::poll::{eventually, eventually_async};

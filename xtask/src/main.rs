@@ -1,0 +1,52 @@
+//! Repository tasks: `cargo xtask <task>`.
+
+mod tidy;
+
+use std::env;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask tidy    check layers, manifests and text of the repository";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        ["tidy"] => run_tidy(),
+        ["help" | "--help" | "-h"] => say(&[USAGE.to_owned()], ExitCode::SUCCESS),
+        _ => say(&[USAGE.to_owned()], ExitCode::from(2)),
+    }
+}
+
+fn run_tidy() -> ExitCode {
+    let tree = match tidy::Tree::load(&root()) {
+        Ok(tree) => tree,
+        Err(e) => return say(&[format!("error: {e}")], ExitCode::FAILURE),
+    };
+    let mut lines: Vec<String> = tidy::notes(&tree).iter().map(|n| format!("note: {n}")).collect();
+    let errors: Vec<String> = tidy::CHECKS.iter().flat_map(|(_, check)| check(&tree)).collect();
+    lines.extend(errors.iter().map(|e| format!("error: {e}")));
+    if errors.is_empty() {
+        lines.push(format!("tidy: {} checks passed", tidy::CHECKS.len()));
+        return say(&lines, ExitCode::SUCCESS);
+    }
+    lines.push(format!("tidy: {} errors", errors.len()));
+    say(&lines, ExitCode::FAILURE)
+}
+
+/// The workspace root: this crate lies directly below it.
+fn root() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Writes the lines to standard output; output that nobody reads changes nothing.
+fn say(lines: &[String], code: ExitCode) -> ExitCode {
+    let mut out = io::stdout().lock();
+    for line in lines {
+        if writeln!(out, "{line}").is_err() {
+            break;
+        }
+    }
+    code
+}
