@@ -1,5 +1,7 @@
 //! Logs and metrics of the process.
 
+use std::io::{IsTerminal, stderr};
+
 use anyhow::{Context, Result, anyhow};
 use kvasir_config::{LogConfig, LogFormat};
 use kvasir_proxy::MetricsPage;
@@ -17,7 +19,10 @@ pub(crate) fn start_logging(config: &LogConfig) -> Result<()> {
         Ok(text) => EnvFilter::try_new(text).context("RUST_LOG")?,
         Err(_) => EnvFilter::try_new(level).context("log.level")?,
     };
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(stderr().is_terminal())
+        .with_writer(stderr);
     match config.format {
         LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
         LogFormat::Text => subscriber.try_init(),

@@ -88,28 +88,29 @@ fn number(frame: &[u8]) -> Result<u64, FrameError> {
 mod tests {
     use super::*;
 
+    const EMPTY: &[u8] = b"";
     const SEVEN: &[u8] = &[0, 0, 0, 0, 0, 0, 0, 7];
     const MINUS_ONE: &[u8] = &[0xff; 8];
 
     #[test]
     fn answers_with_and_without_a_topic_are_one() {
         let batch = Ok(Answer::Batch { seq: 7, payload: b"p" });
-        assert_eq!(parse_answer(&[b"", SEVEN, b"p"]), batch);
-        assert_eq!(parse_answer(&[b"", b"topic", SEVEN, b"p"]), batch);
-        assert_eq!(parse_answer(&[b"", MINUS_ONE, b""]), Ok(Answer::End));
-        assert_eq!(parse_answer(&[b"", b"", MINUS_ONE, b""]), Ok(Answer::End));
+        assert_eq!(parse_answer(&[EMPTY, SEVEN, b"p"]), batch);
+        assert_eq!(parse_answer(&[EMPTY, b"topic", SEVEN, b"p"]), batch);
+        assert_eq!(parse_answer(&[EMPTY, MINUS_ONE, b""]), Ok(Answer::End));
+        assert_eq!(parse_answer(&[EMPTY, b"", MINUS_ONE, b""]), Ok(Answer::End));
     }
 
     #[test]
     fn what_is_no_message_is_refused() {
         assert_eq!(parse_answer(&[SEVEN]), Err(FrameError::Parts(1)));
         assert_eq!(parse_answer::<&[u8]>(&[]), Err(FrameError::Parts(0)));
-        assert_eq!(parse_answer(&[b"", b"", b"", SEVEN, b"p"]), Err(FrameError::Parts(5)));
-        assert_eq!(parse_answer(&[b"", b"1234567", b"p"]), Err(FrameError::Sequence(7)));
+        assert_eq!(parse_answer(&[EMPTY, b"", b"", SEVEN, b"p"]), Err(FrameError::Parts(5)));
+        assert_eq!(parse_answer(&[EMPTY, b"1234567", b"p"]), Err(FrameError::Sequence(7)));
         assert_eq!(parse_live(&[SEVEN, b"p"]), Err(FrameError::Parts(2)));
-        assert_eq!(parse_live(&[b"", MINUS_ONE, b"p"]), Err(FrameError::Reserved));
+        assert_eq!(parse_live(&[EMPTY, MINUS_ONE, b"p"]), Err(FrameError::Reserved));
         assert_eq!(
-            parse_live(&[b"t", SEVEN, b"p"]),
+            parse_live(&[b"t".as_slice(), SEVEN, b"p"]),
             Ok(LiveMessage { topic: b"t", seq: 7, payload: b"p" })
         );
     }

@@ -198,6 +198,7 @@ impl Stream {
         self.replay_empty = false;
         self.replay_silent = false;
         self.owes_history = false;
+        self.started_over_at = None;
         self.start(now, PartialReason::JoinedLate, Why::Connected);
     }
 

@@ -216,6 +216,9 @@ impl Stream {
             if purpose == Purpose::Repair {
                 self.partial = PartialReason::LostBatch;
             }
+            if !self.pending.is_empty() {
+                self.last = None;
+            }
             self.forget(Why::ReplaySilent);
         }
         self.drain_unrepaired(Why::ReplaySilent);

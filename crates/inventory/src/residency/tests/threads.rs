@@ -26,6 +26,15 @@ fn round(rig: &Rig, slot: Slot, n: usize, round: u64) {
     }
 }
 
+/// Says that the writers are through, even when one of them failed.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 const TEXTS: [&str; 6] = ["abc", "xbc", "epqrsz", "fpqrsz", "gpqrsz", "hpqrsz"];
 
 #[test]
@@ -38,23 +47,22 @@ fn threads_end_where_one_thread_would() {
     let slots: Vec<Slot> = (0..WRITERS).map(|_| rig.slot()).collect();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let readers: Vec<_> = (0..2)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut looks = 0_u64;
-                    while looks < 50 || !done.load(Ordering::Acquire) {
-                        let keys = rig.inventory.space().chain(rig.root, &tokens(&long), 2);
-                        let overlaps = rig.inventory.overlaps(&keys, SIZE);
-                        // Nobody touches this one.
-                        assert_eq!(overlaps.get(still).in_tier(Tier::Device), 1800);
-                        for slot in &slots {
-                            assert!(overlaps.get(*slot).resident() <= 6);
-                        }
-                        looks += 1;
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut looks = 0_u64;
+                while looks < 50 || !done.load(Ordering::Acquire) {
+                    let keys = rig.inventory.space().chain(rig.root, &tokens(&long), 2);
+                    let overlaps = rig.inventory.overlaps(&keys, SIZE);
+                    // Nobody touches this one.
+                    assert_eq!(overlaps.get(still).in_tier(Tier::Device), 1800);
+                    for slot in &slots {
+                        assert!(overlaps.get(*slot).resident() <= 6);
                     }
-                })
-            })
-            .collect();
+                    looks += 1;
+                }
+            });
+        }
+        let done = Done(&done);
         let churn = scope.spawn(|| {
             for _ in 0..ROUNDS {
                 let slot = rig.slot();
@@ -73,14 +81,10 @@ fn threads_end_where_one_thread_would() {
                 scope.spawn(move || (0..ROUNDS).for_each(|r| round(rig, *slot, n, r)))
             })
             .collect();
-        for thread in writers {
+        for thread in writers.into_iter().chain([churn]) {
             thread.join().unwrap();
         }
-        churn.join().unwrap();
-        done.store(true, Ordering::Release);
-        for thread in readers {
-            thread.join().unwrap();
-        }
+        drop(done);
     });
     let alone = Rig::new();
     for (n, slot) in slots.iter().enumerate() {
