@@ -1,5 +1,7 @@
 //! What a configuration file may say, and what is said about a wrong one.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at once")]
+
 use kvasir_balance::PolicyKind;
 use kvasir_config::{Config, ConfigError, LogFormat};
 

@@ -36,6 +36,9 @@
 //! * [`EventFormat`] encodes a batch as a given release does, 0.10 to 0.33;
 //! * durations come from a [`CostModel`]; no recording backs them.
 //!
+//! [`server`] drives engines in real time behind sockets: HTTP as vLLM answers it, and KV events
+//! over ZeroMQ.
+//!
 //! Not modelled: hybrid and sliding-window caches, speculative decoding, offload tiers, priority
 //! scheduling, `kv_cache_report_mode`.
 
@@ -49,6 +52,7 @@ mod hashing;
 mod request;
 mod scheduler;
 mod sequence;
+pub mod server;
 mod stats;
 mod timing;
 mod tokens;

@@ -44,6 +44,7 @@ struct Scrape {
 struct Reach {
     /// Why the last connection failed; `None` while the engine answers or was never tried.
     down: Option<String>,
+    answered: bool,
 }
 
 /// Why an endpoint is not among a request's candidates.
@@ -158,6 +159,12 @@ impl Endpoint {
         self.reach.lock().down.clone()
     }
 
+    /// Whether it has ever answered: nothing speaks against one that was not asked yet, nor for it.
+    #[must_use]
+    pub fn has_answered(&self) -> bool {
+        self.reach.lock().answered
+    }
+
     /// A connection failed: no new requests until something answers again.
     pub fn mark_unreachable(&self, why: &str) {
         let mut reach = self.reach.lock();
@@ -170,6 +177,7 @@ impl Endpoint {
     /// Something answered.
     pub fn mark_reachable(&self) {
         let mut reach = self.reach.lock();
+        reach.answered = true;
         if reach.down.take().is_some() {
             tracing::info!(endpoint = self.url, "endpoint answers again");
         }

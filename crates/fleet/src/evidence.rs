@@ -38,10 +38,10 @@ pub(crate) struct MemberEvidence {
 
 /// Members that key one prompt alike share one lookup.
 #[derive(PartialEq, Eq)]
-struct KeyedAs {
+struct KeyedAs<'a> {
     block_size: u32,
-    base: String,
-    adapter_path: Option<String>,
+    base: &'a str,
+    adapter_path: Option<&'a str>,
 }
 
 impl Evidence {
@@ -50,50 +50,52 @@ impl Evidence {
         inventory: &Inventory,
         tokens: &PromptTokens<'_>,
     ) -> Self {
-        let mut lookups: Vec<(KeyedAs, Vec<Overlaps>)> = Vec::new();
-        let members = members
-            .iter()
-            .map(|member| {
-                let trust = member.trust();
-                let overlap = match (tokens.prompts, keyed_as(member, tokens.adapter)) {
-                    (Some(prompts), Some(keyed)) if trust.credits() => {
-                        let at = lookups.iter().position(|(known, _)| *known == keyed);
-                        let at = at.unwrap_or_else(|| {
-                            let found = lookup(inventory, &keyed, prompts, tokens);
-                            lookups.push((keyed, found));
-                            lookups.len() - 1
-                        });
-                        sum(lookups[at].1.iter().map(|overlaps| overlaps.get(member.slot())))
-                    }
-                    _ => Overlap::default(),
-                };
-                MemberEvidence { overlap, trust }
-            })
-            .collect();
+        let cards: Vec<_> = members.iter().map(|member| member.card()).collect();
+        let mut lookups: Vec<(KeyedAs<'_>, Vec<Overlaps>)> = Vec::new();
+        let evidence = members.iter().zip(&cards).map(|(member, card)| {
+            let trust = member.trust();
+            let keyed = KeyedAs::of(member, card.as_deref(), tokens.adapter);
+            let (Some(prompts), Some(keyed), true) = (tokens.prompts, keyed, trust.credits())
+            else {
+                return MemberEvidence { overlap: Overlap::default(), trust };
+            };
+            let known = lookups.iter().position(|(known, _)| *known == keyed);
+            let at = known.unwrap_or_else(|| {
+                let found = lookup(inventory, &keyed, prompts, tokens);
+                lookups.push((keyed, found));
+                lookups.len() - 1
+            });
+            let overlap = sum(lookups[at].1.iter().map(|overlaps| overlaps.get(member.slot())));
+            MemberEvidence { overlap, trust }
+        });
+        let members = evidence.collect();
         Self { prompt_tokens: tokens.count, members }
     }
 }
 
-fn keyed_as(member: &Endpoint, adapter: Option<&str>) -> Option<KeyedAs> {
-    let block_size = member.block_size()?;
-    let card = member.card();
-    let card = card.as_deref();
-    let path = adapter.and_then(|name| card?.adapter(name)?.path.clone());
-    let base = card.map_or("", EngineCard::base).to_owned();
-    Some(KeyedAs { block_size, base, adapter_path: path })
+impl<'a> KeyedAs<'a> {
+    /// `None` while the block size is not known.
+    fn of(member: &Endpoint, card: Option<&'a EngineCard>, adapter: Option<&str>) -> Option<Self> {
+        let adapter_path =
+            adapter.and_then(|name| card?.adapter(name)).and_then(|a| a.path.as_deref());
+        Some(Self {
+            block_size: member.block_size()?,
+            base: card.map_or("", EngineCard::base),
+            adapter_path,
+        })
+    }
 }
 
 fn lookup(
     inventory: &Inventory,
-    keyed: &KeyedAs,
+    keyed: &KeyedAs<'_>,
     prompts: &[Vec<u32>],
     tokens: &PromptTokens<'_>,
 ) -> Vec<Overlaps> {
-    let KeyedAs { block_size, base, adapter_path } = keyed;
-    let lora = tokens.adapter.map(|name| (name, adapter_path.as_deref()));
+    let lora = tokens.adapter.map(|name| (name, keyed.adapter_path));
     let space = inventory.space();
-    let root = space.root(&Scope { model: base, lora, salt: tokens.salt });
-    let size = *block_size as usize;
+    let root = space.root(&Scope { model: keyed.base, lora, salt: tokens.salt });
+    let size = keyed.block_size as usize;
     prompts
         .iter()
         .map(|prompt| {
@@ -101,7 +103,7 @@ fn lookup(
             // does not hit it.
             let usable = prompt.len().saturating_sub(1) / size * size;
             let keys = space.chain(root, &prompt[..usable], size);
-            inventory.overlaps(&keys, *block_size)
+            inventory.overlaps(&keys, keyed.block_size)
         })
         .collect()
 }

@@ -15,8 +15,8 @@ type Family = (&'static str, &'static str, &'static str, fn(&Endpoint) -> Option
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 const FAMILIES: &[Family] = &[
-    ("endpoint_up", "gauge", "1 while the engine can be reached.", |e| {
-        Some(if e.unreachable().is_some() { 0.0 } else { 1.0 })
+    ("endpoint_up", "gauge", "1 while the engine answers.", |e| {
+        Some(if e.has_answered() && e.unreachable().is_none() { 1.0 } else { 0.0 })
     }),
     ("endpoint_in_flight", "gauge", "Requests sent and not finished.", |e| {
         Some(f64::from(e.in_flight()))

@@ -75,7 +75,7 @@ impl Monitor {
                 }
                 self.endpoint.set_card(card);
                 follower.follow(&self.endpoint, &self.inventory, source);
-                self.look_for_tokenizers(root);
+                self.look_for_tokenizers(root.as_deref());
                 true
             }
             Err(error) => {
@@ -120,9 +120,9 @@ impl Monitor {
         }
     }
 
-    fn look_for_tokenizers(&self, root: Option<String>) {
+    fn look_for_tokenizers(&self, root: Option<&str>) {
         for prompts in &self.prompts {
-            let (prompts, root) = (Arc::clone(prompts), root.clone());
+            let (prompts, root) = (Arc::clone(prompts), root.map(str::to_owned));
             tokio::spawn(async move { prompts.ensure(root).await });
         }
     }

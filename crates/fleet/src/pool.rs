@@ -112,10 +112,12 @@ impl Pool {
         &self.prompts
     }
 
-    /// Whether any member can take a request for the pool's model now.
+    /// Whether any member is known to take a request for the pool's model now.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.members.iter().any(|member| member.exclusion(&self.model).is_none())
+        self.members
+            .iter()
+            .any(|member| member.has_answered() && member.exclusion(&self.model).is_none())
     }
 
     /// Looks up what every member holds of a prompt.
@@ -138,8 +140,14 @@ impl Pool {
         tried: &[Arc<Endpoint>],
     ) -> Option<Chosen> {
         let exclusion = |member: &Arc<Endpoint>| {
-            let was_tried = tried.iter().any(|known| Arc::ptr_eq(known, member));
-            if was_tried { Some(Exclusion::Tried) } else { member.exclusion(model) }
+            if tried.iter().any(|known| Arc::ptr_eq(known, member)) {
+                return Some(Exclusion::Tried);
+            }
+            // That it serves the pool's model, the configuration says; an adapter, only the engine.
+            if model != self.model && member.card().is_none() {
+                return Some(Exclusion::ModelNotServed);
+            }
+            member.exclusion(model)
         };
         let mut eligible = Vec::with_capacity(self.members.len());
         let mut unreachable = Vec::new();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use kvasir_prompt::{Located, Renderer, locate};
-use parking_lot::Mutex;
+use tokio::sync::Mutex;
 
 /// How long a failed load rests before it is tried again.
 const RETRY: Duration = Duration::from_secs(15);
@@ -28,7 +28,8 @@ pub struct ModelPrompts {
     model: String,
     staged: Option<PathBuf>,
     state: ArcSwap<PromptState>,
-    /// When the last attempt ended, and for which engine root.
+    /// When the last attempt began, and for which engine root. Held while one is under way, so
+    /// that the monitors of one pool do not load it twice.
     attempt: Mutex<Option<(Instant, Option<String>)>>,
 }
 
@@ -50,9 +51,15 @@ impl ModelPrompts {
 
     /// Looks for the tokenizer unless it is there, or was just looked for with the same `root`.
     pub(crate) async fn ensure(self: &Arc<Self>, root: Option<String>) {
-        if matches!(**self.state.load(), PromptState::Ready(_)) || !self.due(root.as_deref()) {
+        if matches!(**self.state.load(), PromptState::Ready(_)) {
             return;
         }
+        let mut attempt = self.attempt.lock().await;
+        let is_ready = matches!(**self.state.load(), PromptState::Ready(_));
+        if is_ready || !is_due(attempt.as_ref(), root.as_deref()) {
+            return;
+        }
+        *attempt = Some((Instant::now(), root.clone()));
         let this = Arc::clone(self);
         let found = tokio::task::spawn_blocking(move || this.find(root.as_deref())).await;
         let state = found.unwrap_or_else(|e| PromptState::Missing(format!("loading: {e}").into()));
@@ -65,18 +72,6 @@ impl ModelPrompts {
             PromptState::Ready(_) | PromptState::Pending => {}
         }
         self.state.store(Arc::new(state));
-    }
-
-    /// Claims the attempt, so that the monitors of one pool do not load it twice.
-    fn due(&self, root: Option<&str>) -> bool {
-        let mut attempt = self.attempt.lock();
-        let due = attempt.as_ref().is_none_or(|(at, for_root)| {
-            at.elapsed() >= RETRY || (root.is_some() && for_root.as_deref() != root)
-        });
-        if due {
-            *attempt = Some((Instant::now(), root.map(str::to_owned)));
-        }
-        due
     }
 
     fn find(&self, root: Option<&str>) -> PromptState {
@@ -95,4 +90,11 @@ impl ModelPrompts {
             Err(error) => PromptState::Missing(error.to_string().into()),
         }
     }
+}
+
+/// Whether the last attempt was long ago, or did not know this `root`.
+fn is_due(last: Option<&(Instant, Option<String>)>, root: Option<&str>) -> bool {
+    last.is_none_or(|(at, for_root)| {
+        at.elapsed() >= RETRY || (root.is_some() && for_root.as_deref() != root)
+    })
 }

@@ -237,7 +237,7 @@ impl Stream {
             Link::Crowded => return,
         }
         self.heard_at = Some(now);
-        if !self.replay_silent || self.check_at.is_none() {
+        if !(self.replay_silent || self.replay_empty) || self.check_at.is_none() {
             self.check_at = Some(now + self.config.idle_check);
         }
         let batch = Numbered::new(seq, payload);
@@ -262,7 +262,9 @@ impl Stream {
     pub fn tick(&mut self, now: Instant) {
         if self.ask.as_ref().is_some_and(|ask| ask.due <= now) {
             self.ask_is_due(now);
-        } else if self.ask.is_none() && self.may_ask() && self.check_at.is_some_and(|at| at <= now)
+        } else if self.ask.is_none()
+            && self.config.replay
+            && self.check_at.is_some_and(|at| at <= now)
         {
             self.start_check(now);
         }

@@ -48,7 +48,13 @@ pub(crate) fn read(body: &[u8]) -> Result<Chat, Unrouted> {
     let messages = match fields.get("messages")? {
         Some(Json::List(items)) => items
             .into_iter()
-            .map(|m| if let Json::Dict(m) = m { Ok(m) } else { Err(wrong_type("messages", "a list of objects")) })
+            .map(|m| {
+                if let Json::Dict(m) = m {
+                    Ok(m)
+                } else {
+                    Err(wrong_type("messages", "a list of objects"))
+                }
+            })
             .collect::<Result<Vec<_>, _>>()?,
         _ => return Err(wrong_type("messages", "a list")),
     };
@@ -78,12 +84,12 @@ fn refuse_what_is_not_reproduced(fields: &Fields<'_>) -> Result<(), Unrouted> {
             "`chat_template` of a request is used only by engines told to trust it".to_owned(),
         ));
     }
-    if let Some(Json::Dict(params)) = fields.get("kv_transfer_params")? {
-        if params.non_null("prompt_token_ids").is_some() {
-            return Err(Unrouted::UnsupportedField(
-                "`kv_transfer_params.prompt_token_ids` replace the messages".to_owned(),
-            ));
-        }
+    if let Some(Json::Dict(params)) = fields.get("kv_transfer_params")?
+        && params.non_null("prompt_token_ids").is_some()
+    {
+        return Err(Unrouted::UnsupportedField(
+            "`kv_transfer_params.prompt_token_ids` replace the messages".to_owned(),
+        ));
     }
     Ok(())
 }

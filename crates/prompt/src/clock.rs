@@ -25,8 +25,18 @@ pub struct CivilTime {
 const DAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November", "December",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 ];
 
 impl CivilTime {
@@ -209,7 +219,10 @@ mod tests {
             t.strftime("%-d/%-m/%y %H:%M:%S %Z|%z|%f|%U|%c|%x|%X|%%|%q"),
             "9/3/25 14:05:07 ||000000|10|Sun Mar  9 14:05:07 2025|03/09/25|14:05:07|%|%q"
         );
-        assert_eq!(t.strftime("%V %G %u %w %W %I %p %e %k %l %^a é%"), "10 2025 7 0 09 02 PM  9 14  2 SUN é%");
+        assert_eq!(
+            t.strftime("%V %G %u %w %W %I %p %e %k %l %^a é%"),
+            "10 2025 7 0 09 02 PM  9 14  2 SUN é%"
+        );
         // 1 January 2027 is a Friday in the last week of 2026.
         assert_eq!(at(1_798_761_600).strftime("%G-W%V %Y"), "2026-W53 2027");
         assert_eq!(at(1_735_603_200).strftime("%G-W%V %Y"), "2025-W01 2024");

@@ -19,8 +19,14 @@ pub(crate) struct Completion {
     pub(crate) truncation: Truncation,
 }
 
-const FIELDS: [&str; 6] =
-    ["prompt", "prompt_embeds", "suffix", "add_special_tokens", "truncate_prompt_tokens", "truncation_side"];
+const FIELDS: [&str; 6] = [
+    "prompt",
+    "prompt_embeds",
+    "suffix",
+    "add_special_tokens",
+    "truncate_prompt_tokens",
+    "truncation_side",
+];
 
 /// Reads a body as vLLM's `CompletionRequest`.
 pub(crate) fn read(body: &[u8]) -> Result<Completion, Unrouted> {
@@ -30,7 +36,8 @@ pub(crate) fn read(body: &[u8]) -> Result<Completion, Unrouted> {
             return Err(Unrouted::UnsupportedField(format!("`{name}` is not reproduced here")));
         }
     }
-    let prompt = fields.get("prompt")?.ok_or_else(|| Unrouted::Body("`prompt` is missing".to_owned()))?;
+    let prompt =
+        fields.get("prompt")?.ok_or_else(|| Unrouted::Body("`prompt` is missing".to_owned()))?;
     Ok(Completion {
         prompts: prompts(prompt)?,
         add_special_tokens: fields.flag("add_special_tokens", true)?,
@@ -44,18 +51,26 @@ fn prompts(value: Json) -> Result<Vec<Prompt>, Unrouted> {
     };
     match value {
         Json::Str(text) => Ok(vec![Prompt::Text(text)]),
-        Json::List(items) => match items.first() {
-            Some(Json::Str(_)) => items
-                .into_iter()
-                .map(|item| if let Json::Str(text) = item { Ok(Prompt::Text(text)) } else { Err(wrong()) })
-                .collect(),
-            Some(Json::List(_)) => items
-                .iter()
-                .map(|item| ids(item.as_list().ok_or_else(wrong)?).map(Prompt::Ids))
-                .collect(),
-            Some(_) => Ok(vec![Prompt::Ids(ids(&items)?)]),
-            None => Err(wrong()),
-        },
+        Json::List(items) => {
+            match items.first() {
+                Some(Json::Str(_)) => items
+                    .into_iter()
+                    .map(|item| {
+                        if let Json::Str(text) = item {
+                            Ok(Prompt::Text(text))
+                        } else {
+                            Err(wrong())
+                        }
+                    })
+                    .collect(),
+                Some(Json::List(_)) => items
+                    .iter()
+                    .map(|item| ids(item.as_list().ok_or_else(wrong)?).map(Prompt::Ids))
+                    .collect(),
+                Some(_) => Ok(vec![Prompt::Ids(ids(&items)?)]),
+                None => Err(wrong()),
+            }
+        }
         _ => Err(wrong()),
     }
 }

@@ -148,9 +148,8 @@ impl<'a> Raw<'a> {
         let count = |raw: Option<&str>| {
             raw.and_then(scalar).and_then(|v| v.as_lax_int()).and_then(|i| u64::try_from(i).ok())
         };
-        let truth = |raw: Option<&str>| {
-            raw.and_then(scalar).and_then(|v| v.as_lax_bool()).unwrap_or(false)
-        };
+        let truth =
+            |raw: Option<&str>| raw.and_then(scalar).and_then(|v| v.as_lax_bool()).unwrap_or(false);
         let number = |raw: Option<&str>| {
             raw.and_then(scalar).is_some_and(|v| matches!(v, Json::Int(_) | Json::Float(_)))
         };

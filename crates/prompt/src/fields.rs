@@ -74,10 +74,16 @@ impl<'a> Fields<'a> {
 pub(crate) enum Truncation {
     None,
     /// No side given: the tokenizer drops the start of the text and then adds special tokens.
-    Last { keep: usize },
+    Last {
+        keep: usize,
+    },
     /// Side given: the finished ids are cut, special tokens included.
-    SliceLeft { keep: usize },
-    SliceRight { keep: usize },
+    SliceLeft {
+        keep: usize,
+    },
+    SliceRight {
+        keep: usize,
+    },
 }
 
 impl Truncation {

@@ -8,17 +8,17 @@
 //! local disk. Nothing here does network I/O, is asynchronous or knows an endpoint.
 
 mod api;
-mod clock;
-mod envelope;
-mod json;
 mod chat;
+mod clock;
 mod completion;
+mod envelope;
 mod fields;
-mod model;
-mod tokenizer;
+mod json;
 mod locate;
+mod model;
 mod renderer;
 mod template;
+mod tokenizer;
 mod unrouted;
 
 pub use api::Api;

@@ -149,7 +149,7 @@ impl Search {
                 self.note(Source::Root, root, "not an absolute path");
             }
         }
-        let names = [Some(model), root.filter(|root| *root != model)];
+        let names = [Some(model), root.filter(|root| *root != model && !root.starts_with('/'))];
         for name in names.into_iter().flatten() {
             if let Some(dir) = self.hub(name, caches) {
                 return Some((dir, Source::HubCache));

@@ -23,10 +23,12 @@ const SPECIAL: [&str; 7] =
 pub(crate) struct Model {
     /// Special tokens by variable name, in no particular order.
     pub(crate) special_tokens: Vec<(String, String)>,
-    /// Tokens the configuration adds to `tokenizer.json`.
+    /// Tokens the configuration lists with their properties, by id.
     pub(crate) added_tokens: Vec<AddedToken>,
     pub(crate) split_special_tokens: bool,
     pub(crate) templates: Templates,
+    /// Why the engine's tokenizer may differ from the file.
+    pub(crate) caveat: Option<String>,
     /// The engine renders this model's chats otherwise.
     pub(crate) rendered_by: RenderedBy,
 }
@@ -45,7 +47,10 @@ pub(crate) enum RenderedBy {
     Template,
     Harmony,
     /// The engine's own code for this kind of model. `tokenizer`: its tokenizer is another, too.
-    Engine { kind: String, tokenizer: bool },
+    Engine {
+        kind: String,
+        tokenizer: bool,
+    },
 }
 
 impl RenderedBy {
@@ -76,9 +81,10 @@ impl Model {
         let rendered_by = rendered_by(dir, &model_config, templates.plain.as_deref());
         let special_tokens = special_tokens(&config, &legacy);
         Ok(Self {
-            added_tokens: added_tokens(&config, &special_tokens),
+            added_tokens: added_tokens(&config),
             split_special_tokens: config.get("split_special_tokens").is_some_and(Json::is_truthy),
             special_tokens,
+            caveat: caveat(&config, model_config.str("model_type")),
             templates,
             rendered_by,
         })
@@ -140,8 +146,7 @@ fn special_tokens(config: &Dict, legacy: &Dict) -> Vec<(String, String)> {
     found.into_iter().collect()
 }
 
-/// Tokens the configuration lists, then special tokens it only names.
-fn added_tokens(config: &Dict, special: &[(String, String)]) -> Vec<AddedToken> {
+fn added_tokens(config: &Dict) -> Vec<AddedToken> {
     let mut listed: Vec<(u64, AddedToken)> = Vec::new();
     if let Some(decoder) = config.get("added_tokens_decoder").and_then(Json::as_dict) {
         for (id, token) in &decoder.0 {
@@ -151,13 +156,7 @@ fn added_tokens(config: &Dict, special: &[(String, String)]) -> Vec<AddedToken> 
         }
     }
     listed.sort_by_key(|(id, _)| *id);
-    let mut tokens: Vec<AddedToken> = listed.into_iter().map(|(_, token)| token).collect();
-    for (_, text) in special {
-        if !tokens.iter().any(|t| t.content == *text) {
-            tokens.push(AddedToken::from(text.as_str(), true));
-        }
-    }
-    tokens
+    listed.into_iter().map(|(_, token)| token).collect()
 }
 
 fn added_token(token: &Dict) -> Option<AddedToken> {
@@ -261,6 +260,21 @@ fn rendered_by(dir: &Path, config: &Dict, template: Option<&str>) -> RenderedBy 
         "" if template.is_some_and(is_harmony) => RenderedBy::Harmony,
         _ => RenderedBy::Template,
     }
+}
+
+/// Classes for which transformers 5 builds a tokenizer of its own instead of reading
+/// `tokenizer.json` as it is.
+fn caveat(config: &Dict, model_type: Option<&str>) -> Option<String> {
+    let class = config.str("tokenizer_class")?;
+    let base = class.strip_suffix("Fast").unwrap_or(class);
+    // Known to be overridden with the plain class.
+    let overridden = matches!(model_type, Some("deepseek_v3"));
+    (matches!(base, "LlamaTokenizer" | "GPT2Tokenizer") && !overridden).then(|| {
+        format!(
+            "transformers 5 rebuilds the pre-tokenizer of class {class}: token ids can differ \
+             from tokenizer.json around leading spaces and special tokens"
+        )
+    })
 }
 
 /// vLLM takes mistral-common's tokenizer where a repository has weights and tokenizer in

@@ -87,6 +87,7 @@ pub struct Renderer {
     plain: TemplateState,
     with_tools: Option<TemplateState>,
     rendered_by: RenderedBy,
+    caveat: Option<String>,
     limits: Limits,
 }
 
@@ -151,8 +152,13 @@ impl Renderer {
         }
         let model = Model::read(dir)?;
         let clock: Clock = Arc::new(clock);
-        let tokenizer = Tokenizer::load(&path, model.added_tokens, model.split_special_tokens)
-            .map_err(|message| LoadError::Invalid { path, message })?;
+        let tokenizer = Tokenizer::load(
+            &path,
+            model.added_tokens,
+            &model.special_tokens,
+            model.split_special_tokens,
+        )
+        .map_err(|message| LoadError::Invalid { path, message })?;
         let with_tools = model.templates.with_tools.as_deref();
         Ok(Self {
             tokenizer,
@@ -164,6 +170,7 @@ impl Renderer {
             plain: TemplateState::new(model.templates.plain.as_deref(), &clock),
             with_tools: with_tools.map(|source| TemplateState::new(Some(source), &clock)),
             rendered_by: model.rendered_by,
+            caveat: model.caveat,
             limits,
         })
     }
@@ -173,6 +180,13 @@ impl Renderer {
     #[must_use]
     pub fn template_error(&self) -> Option<&str> {
         self.plain.error().or_else(|| self.with_tools.as_ref()?.error())
+    }
+
+    /// Why token ids of this model may differ from the engine's although everything loaded:
+    /// `tokenizer.json` is read as it is, which the engine does not do for every class.
+    #[must_use]
+    pub fn caveat(&self) -> Option<&str> {
+        self.caveat.as_deref()
     }
 
     /// Whether conversations can be rendered: `Err` with the standing reason if no chat request
@@ -218,9 +232,10 @@ impl Renderer {
         for prompt in request.prompts {
             let (ids, text) = match prompt {
                 Prompt::Ids(ids) => (request.truncation.cut(ids), None),
-                Prompt::Text(text) => {
-                    (self.encode(&text, request.add_special_tokens, request.truncation)?, Some(text))
-                }
+                Prompt::Text(text) => (
+                    self.encode(&text, request.add_special_tokens, request.truncation)?,
+                    Some(text),
+                ),
             };
             out.prompts.push(ids);
             out.texts.push(text);
@@ -252,7 +267,8 @@ impl Renderer {
             Some(state) if request.has_tools => state.ready()?,
             _ => self.plain.ready()?,
         };
-        let knows_developer = template.mentions("\"developer\"") || template.mentions("'developer'");
+        let knows_developer =
+            template.mentions("\"developer\"") || template.mentions("'developer'");
         let mut messages =
             chat::conversation(request.messages, template.content_format, knows_developer)?;
         let continued = if request.continue_final_message {

@@ -9,6 +9,8 @@ mod filters;
 mod methods;
 pub(crate) mod python;
 mod source;
+#[cfg(test)]
+mod tests;
 mod tojson;
 pub(crate) mod value;
 

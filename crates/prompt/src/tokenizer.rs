@@ -11,16 +11,27 @@ use crate::fields::Truncation;
 pub(crate) struct Tokenizer(Library);
 
 impl Tokenizer {
-    /// Loads the file and adds the tokens a model's configuration adds to it. Truncation and
-    /// padding of the file are switched off, as the engine does.
-    pub(crate) fn load(path: &Path, added: Vec<AddedToken>, split_special: bool) -> Result<Self, String> {
+    /// Loads the file and adds what a model's configuration adds to it: tokens it lists that are
+    /// missing or have other properties in the file, and special tokens it names that the file
+    /// does not have. Truncation and padding of the file are switched off, as the engine does.
+    pub(crate) fn load(
+        path: &Path,
+        listed: Vec<AddedToken>,
+        named: &[(String, String)],
+        split_special: bool,
+    ) -> Result<Self, String> {
         let mut library = Library::from_file(path).map_err(|e| e.to_string())?;
         library.with_truncation(None).map_err(|e| e.to_string())?;
         library.with_padding(None);
         library.set_encode_special_tokens(split_special);
         let known = library.get_added_tokens_decoder();
-        let missing: Vec<AddedToken> =
-            added.into_iter().filter(|t| !known.values().any(|k| k == t)).collect();
+        let mut missing: Vec<AddedToken> =
+            listed.into_iter().filter(|t| !known.values().any(|k| k == t)).collect();
+        for (_, text) in named {
+            if !known.values().chain(&missing).any(|t| t.content == *text) {
+                missing.push(AddedToken::from(text.as_str(), true));
+            }
+        }
         if !missing.is_empty() {
             library.add_tokens(missing).map_err(|e| e.to_string())?;
         }
@@ -30,9 +41,13 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-
     /// The ids of a text.
-    pub(crate) fn encode(&self, text: &str, special: bool, cut: Truncation) -> Result<Vec<u32>, String> {
+    pub(crate) fn encode(
+        &self,
+        text: &str,
+        special: bool,
+        cut: Truncation,
+    ) -> Result<Vec<u32>, String> {
         let Truncation::Last { keep } = cut else {
             let ids = self.0.encode_fast(text, special).map_err(|e| e.to_string())?;
             return Ok(cut.cut(ids.get_ids().to_vec()));

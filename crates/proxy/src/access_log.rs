@@ -113,8 +113,13 @@ impl AccessLog {
             .increment(decision.prompt_tokens);
         metrics::counter!("kvasir_predicted_cached_tokens_total", "model" => model.clone())
             .increment(u64::from(decision.overlap.resident()));
-        if let Some(cached) = self.usage.cached_tokens {
-            metrics::counter!("kvasir_reported_cached_tokens_total", "model" => model)
+        // Only answers that carry a count, with a prompt whose tokens are known, can be judged.
+        if let Some(cached) = self.usage.cached_tokens
+            && self.tokens == "exact"
+        {
+            metrics::counter!("kvasir_judged_predicted_tokens_total", "model" => model.clone())
+                .increment(u64::from(decision.overlap.resident()));
+            metrics::counter!("kvasir_judged_reported_tokens_total", "model" => model)
                 .increment(cached);
         }
     }

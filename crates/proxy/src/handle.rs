@@ -109,7 +109,9 @@ fn resolve(
         return Err(Refusal::NotReady);
     }
     let by_header = || headers.get("x-model").and_then(|value| value.to_str().ok());
-    let Some(model) = envelope.model.as_deref().or_else(by_header) else {
+    // An engine takes an empty name for its own model.
+    let by_body = envelope.model.as_deref().filter(|model| !model.is_empty());
+    let Some(model) = by_body.or_else(by_header) else {
         let pool = fleet.only_pool().ok_or(Refusal::NoModel)?;
         let resolved = Resolved { pool: Arc::clone(pool), adapter: None };
         return Ok((resolved, pool.model().to_owned()));

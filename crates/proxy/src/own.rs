@@ -69,7 +69,11 @@ fn pool_state(pool: &Pool) -> Value {
         .members()
         .iter()
         .map(|member| {
-            let state = member.exclusion(pool.model()).map_or("ready", |why| why.as_str());
+            let state = match member.exclusion(pool.model()) {
+                Some(why) => why.as_str(),
+                None if member.has_answered() => "ready",
+                None => "no_answer_yet",
+            };
             (member.url().to_owned(), state.into())
         })
         .collect();

@@ -31,21 +31,21 @@ where
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while let Some(data) = next(&mut body).await? {
-        if first.len() + rest.len() + data.len() > limit {
+        let read = first.len() + rest.len();
+        if read + data.len() > limit {
             drain(body).await;
             return Err(Refusal::TooLarge { limit });
         }
-        if first.is_empty() {
+        if read == 0 {
             // Most bodies come in one piece: that one is not copied.
             first = data;
-        } else {
-            if rest.is_empty() {
-                rest.reserve(announced.clamp(first.len() + data.len(), RESERVE.max(data.len())));
-                rest.extend_from_slice(&std::mem::take(&mut first));
-                first = Bytes::new();
-            }
-            rest.extend_from_slice(&data);
+            continue;
         }
+        if rest.is_empty() {
+            rest.reserve(announced.clamp(read + data.len(), RESERVE.max(read + data.len())));
+            rest.extend_from_slice(&std::mem::take(&mut first));
+        }
+        rest.extend_from_slice(&data);
     }
     Ok(if rest.is_empty() { first } else { rest.freeze() })
 }

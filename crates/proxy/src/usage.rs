@@ -38,16 +38,16 @@ impl UsageTap {
 
     /// Looks at the next bytes of the answer.
     pub(crate) fn see(&mut self, data: &Bytes) {
-        if !self.carry.is_empty() {
-            // The seam: the end of the last piece and the beginning of this one.
-            let head = data.len().min(CARRY);
-            let mut seam = std::mem::take(&mut self.carry);
-            seam.extend_from_slice(&data[..head]);
-            self.look(&seam);
-            self.carry = seam;
+        // The seam: the end of what came before and the beginning of this piece.
+        let mut seam = std::mem::take(&mut self.carry);
+        seam.extend_from_slice(&data[..data.len().min(CARRY)]);
+        self.look(&seam);
+        self.carry = seam;
+        if data.len() > CARRY {
+            self.look(data);
+            self.carry.clear();
+            self.carry.extend_from_slice(&data[data.len() - CARRY..]);
         }
-        self.look(data);
-        self.carry.extend_from_slice(&data[data.len().saturating_sub(CARRY)..]);
         let surplus = self.carry.len().saturating_sub(CARRY);
         self.carry.drain(..surplus);
     }

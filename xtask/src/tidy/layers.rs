@@ -14,6 +14,7 @@ const LAYERS: &[&[&str]] = &[
         "kvasir-compat-loxilb",
         "kvasir-proxy",
         "kvasir-advice",
+        "kvasir-demo",
         "kvasir-doctor",
         "kvasir-sim",
     ],

@@ -4,6 +4,8 @@
 //! and before every recorded request the prediction made from the request's *body* must equal the
 //! `cached_tokens` the server then reported.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop at once")]
+
 mod naive;
 mod recording;
 

@@ -64,8 +64,8 @@ impl Naive {
         let mut chain = if parent.is_null() {
             let lora = field(event, 7, "lora_name").as_str().map(str::to_owned);
             let first = field(event, 8, "extra_keys")[0].as_array().cloned().unwrap_or_default();
-            let keys = first.iter().filter_map(Value::as_str).map(str::to_owned);
-            let salt = keys.filter(|key| Some(key) != lora.as_ref()).next_back();
+            let mut keys = first.iter().filter_map(Value::as_str).map(str::to_owned);
+            let salt = keys.rfind(|key| Some(key) != lora.as_ref());
             Chain { lora, salt, tokens: Vec::new() }
         } else {
             self.named[&parent.to_string()].clone()

@@ -58,6 +58,7 @@ impl Stream {
         ask.answers += 1;
         ask.unanswered = 0;
         self.replay_silent = false;
+        self.replay_empty = false;
         if ask.hole {
             return;
         }
@@ -100,6 +101,7 @@ impl Stream {
         self.malformed();
     }
 
+    /// Whether the replay socket may help.
     pub(super) fn may_ask(&self) -> bool {
         self.config.replay && !self.replay_empty
     }
@@ -199,7 +201,7 @@ impl Stream {
             tracing::warn!(attempts = ask.unanswered, "replay socket does not answer");
         }
         self.replay_silent = true;
-        self.check_at = Some(now + self.config.backoff_max.max(self.config.idle_check));
+        self.check_at = Some(now + self.slow());
         if ask.purpose != Purpose::Check {
             self.owes_history = true;
             self.give_up(ask.purpose);
@@ -229,7 +231,9 @@ impl Stream {
         let Some(ask) = &mut self.ask else { return };
         let resumes = ask.resumes;
         match ask.purpose {
-            _ if ask.proof.is_some() && self.pending.is_empty() => self.unproven(now, true),
+            // From a socket that is known to hold nothing, nothing follows.
+            Purpose::Check if ask.proof.is_some() && self.replay_empty => self.checked(now),
+            _ if ask.proof.is_some() => self.unproven(now, true),
             Purpose::Check if ask.hole => {
                 self.stats.gaps += 1;
                 self.start_repair(now);
@@ -247,7 +251,8 @@ impl Stream {
     fn checked(&mut self, now: Instant) {
         self.ask = None;
         self.restarts_in_a_row = 0;
-        self.check_at = Some(now + self.jittered(self.config.idle_check));
+        let pause = if self.replay_empty { self.slow() } else { self.config.idle_check };
+        self.check_at = Some(now + self.jittered(pause));
         self.settle(Why::Repaired);
         if !self.complete && self.owes_history {
             self.owes_history = false;
@@ -260,7 +265,7 @@ impl Stream {
         let Some(ask) = &self.ask else { return };
         let next = self.next_seq();
         let waiting = self.pending.front().map(|front| front.seq);
-        if ask.proof.is_none() && waiting.is_none_or(|seq| seq == next) {
+        if waiting.is_none_or(|seq| seq == next) {
             // Nothing was published before what waits.
             self.complete = true;
             return self.join(now);
@@ -272,7 +277,7 @@ impl Stream {
         tracing::warn!("replay socket holds none of the published batches; going on without it");
         self.replay_empty = true;
         self.ask = None;
-        self.check_at = None;
+        self.check_at = Some(now + self.slow());
         self.complete = false;
         self.drain_unrepaired(Why::Unrepaired);
     }
@@ -318,7 +323,15 @@ impl Stream {
         while let Some(batch) = self.pending.pop() {
             let next = self.next_seq();
             if batch.seq < next {
-                continue;
+                if self.replayed.holds(&batch) {
+                    continue;
+                }
+                self.stats.restarts += 1;
+                self.last = None;
+                self.poisoned = false;
+                self.complete = false;
+                self.partial = PartialReason::JoinedLate;
+                self.forget(Why::Restart);
             }
             if self.last.is_none() {
                 self.complete = batch.seq == 0;
@@ -365,6 +378,11 @@ impl Stream {
             }
         }
         false
+    }
+
+    /// The time between checks of a replay socket that is of no use.
+    fn slow(&self) -> Duration {
+        self.config.backoff_max.max(self.config.idle_check)
     }
 
     /// The delay after `failures` failures, spread by half.

@@ -87,7 +87,9 @@ impl Rig {
                 Output::Abandon => "abandon".to_owned(),
                 Output::Update(Update::Forget { trust, why }) => format!("forget {trust} {why}"),
                 Output::Update(Update::Trust { trust, why }) => format!("trust {trust} {why}"),
-                Output::Update(Update::Batch { seq, replayed: false, .. }) => format!("batch {seq}"),
+                Output::Update(Update::Batch { seq, replayed: false, .. }) => {
+                    format!("batch {seq}")
+                }
                 Output::Update(Update::Batch { seq, .. }) => format!("replayed {seq}"),
             });
         }
@@ -285,12 +287,7 @@ fn a_hole_that_persists_is_a_lost_batch() {
     rig.end();
     rig.says(&["ask 1"]);
     rig.answers([1, 3, 4, 5]);
-    rig.says(&[
-        "forget catching_up unrepaired",
-        "replayed 3",
-        "replayed 4",
-        "replayed 5",
-    ]);
+    rig.says(&["forget catching_up unrepaired", "replayed 3", "replayed 4", "replayed 5"]);
     rig.end();
     rig.says(&["trust partial(lost_batch) repaired"]);
 }
@@ -450,11 +447,7 @@ fn a_silent_replay_socket_is_given_up_and_tried_again_later() {
     rig.pass();
     rig.says(&["abandon", "ask 0"]);
     rig.pass();
-    rig.says(&[
-        "abandon",
-        "forget partial(joined_late) replay_silent",
-        "batch 5",
-    ]);
+    rig.says(&["abandon", "forget partial(joined_late) replay_silent", "batch 5"]);
     // A gap now costs one question, not three.
     rig.live(7, 7);
     rig.says(&["ask 5", "trust catching_up gap"]);

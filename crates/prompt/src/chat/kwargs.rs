@@ -55,7 +55,8 @@ pub(crate) fn variables(fields: &Fields<'_>) -> Result<(Dict, bool), Unrouted> {
     kwargs.set("add_generation_prompt", Json::Bool(fields.flag("add_generation_prompt", true)?));
     if let Some(effort) = fields.get("reasoning_effort")? {
         let known = effort.as_str().filter(|e| EFFORTS.contains(e));
-        let effort = known.ok_or_else(|| wrong_type("reasoning_effort", "one of its known values"))?;
+        let effort =
+            known.ok_or_else(|| wrong_type("reasoning_effort", "one of its known values"))?;
         kwargs.set("reasoning_effort", Json::Str(effort.to_owned()));
         if !had_enable_thinking {
             kwargs.set("enable_thinking", Json::Bool(effort != "none"));

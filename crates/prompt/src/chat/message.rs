@@ -60,7 +60,8 @@ pub(crate) fn conversation(
     format: ContentFormat,
     knows_developer: bool,
 ) -> Result<Vec<Dict>, Unrouted> {
-    let mut out = messages.into_iter().map(|m| message(m, format)).collect::<Result<Vec<_>, _>>()?;
+    let mut out =
+        messages.into_iter().map(|m| message(m, format)).collect::<Result<Vec<_>, _>>()?;
     if !knows_developer && out.iter().any(|m| m.str("role") == Some("developer")) {
         for m in &mut out {
             if m.str("role") == Some("developer") {
@@ -112,7 +113,8 @@ fn parts(source: &mut Dict, role: &str) -> Result<Vec<Part>, Unrouted> {
         Some(Json::List(items)) => {
             // vLLM's union of message types picks one that allows strings only if some part is
             // an object, or the role is none of OpenAI's.
-            let strings = !KNOWN_ROLES.contains(&role) || items.iter().any(|i| i.as_dict().is_some());
+            let strings =
+                !KNOWN_ROLES.contains(&role) || items.iter().any(|i| i.as_dict().is_some());
             items.into_iter().filter_map(|item| part(item, strings).transpose()).collect()
         }
         Some(_) => Err(wrong_type("messages.content", "a string or a list of parts")),
@@ -186,6 +188,8 @@ fn content(parts: Vec<Part>, format: ContentFormat, role: &str) -> Json {
                 Part::Text { text, .. } => text,
                 Part::Reference(name) => name,
             })
+            // In this format vLLM drops parts without text.
+            .filter(|text| format == ContentFormat::OpenAi || !text.is_empty())
             .collect();
         return Json::Str(texts.join("\n"));
     }
@@ -281,8 +285,12 @@ fn merge_system(messages: Vec<Dict>) -> Vec<Dict> {
         return messages;
     }
     let (system, mut rest): (Vec<_>, Vec<_>) = messages.into_iter().partition(is_system);
-    let texts: Vec<String> =
-        system.iter().filter_map(|m| m.get("content")).map(plain_text).filter(|t| !t.is_empty()).collect();
+    let texts: Vec<String> = system
+        .iter()
+        .filter_map(|m| m.get("content"))
+        .map(plain_text)
+        .filter(|t| !t.is_empty())
+        .collect();
     let mut merged = Dict::default();
     merged.set("role", Json::Str("system".to_owned()));
     merged.set("content", Json::Str(texts.join("\n\n")));

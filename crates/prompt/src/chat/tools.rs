@@ -65,9 +65,8 @@ fn optional_flag(dict: &Dict, name: &str) -> Result<Option<bool>, Unrouted> {
 
 /// Documents of the body: objects of strings.
 pub(crate) fn documents(value: Json) -> Result<Json, Unrouted> {
-    let is_document = |d: &Json| {
-        d.as_dict().is_some_and(|d| d.0.iter().all(|(_, v)| matches!(v, Json::Str(_))))
-    };
+    let is_document =
+        |d: &Json| d.as_dict().is_some_and(|d| d.0.iter().all(|(_, v)| matches!(v, Json::Str(_))));
     match value {
         Json::List(items) if items.iter().all(is_document) => Ok(Json::List(items)),
         _ => Err(wrong_type("documents", "a list of objects with string values")),

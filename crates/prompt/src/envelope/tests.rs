@@ -25,7 +25,10 @@ fn reads_the_fields() {
         }
     );
     assert_eq!(parse("{}").unwrap(), Envelope::default());
-    assert_eq!(parse(r#"{"max_completion_tokens":null,"max_tokens":5}"#).unwrap().max_tokens, Some(5));
+    assert_eq!(
+        parse(r#"{"max_completion_tokens":null,"max_tokens":5}"#).unwrap().max_tokens,
+        Some(5)
+    );
 }
 
 #[test]
@@ -87,7 +90,10 @@ fn malformed_bodies_have_a_position() {
 fn body_must_be_an_object() {
     for body in ["[]", "1", "\"x\"", "null", " NaN "] {
         let error = parse(body).unwrap_err();
-        assert_eq!((error.message.as_str(), error.position), ("The request body must be a JSON object", None));
+        assert_eq!(
+            (error.message.as_str(), error.position),
+            ("The request body must be a JSON object", None)
+        );
     }
 }
 
@@ -113,8 +119,9 @@ fn depth_never_refuses_or_overflows() {
 
 #[test]
 fn every_truncation_is_an_error() {
-    let body = r#"{"mod\u0065l":"m é \ud83d\ude00","x":[1,-2.5e3,{"a":null,"b":[true,false,NaN]}],"n":2}"#
-        .as_bytes();
+    let body =
+        r#"{"mod\u0065l":"m é \ud83d\ude00","x":[1,-2.5e3,{"a":null,"b":[true,false,NaN]}],"n":2}"#
+            .as_bytes();
     assert!(Envelope::parse(body).is_ok());
     for end in 0..body.len() {
         assert!(Envelope::parse(&body[..end]).is_err(), "cut at {end}");

@@ -323,8 +323,7 @@ impl<'a> Scanner<'a> {
     /// The code point of `\u` and its digits, and of the second half of a pair if one follows.
     fn unicode(&mut self) -> Result<Option<char>, JsonError> {
         let first = self.hex4()?;
-        if (0xD800..0xDC00).contains(&first)
-            && self.text.get(self.pos..self.pos + 2) == Some("\\u")
+        if (0xD800..0xDC00).contains(&first) && self.text.get(self.pos..self.pos + 2) == Some("\\u")
         {
             let back = self.pos;
             self.pos += 2;

@@ -30,7 +30,7 @@ pub(crate) fn content_format(source: &str) -> ContentFormat {
 struct Tag<'a> {
     kind: Kind,
     tokens: Vec<Token<'a>>,
-    /// Index of the innermost enclosing macro tag.
+    /// Indices of the enclosing macro tags, outermost first.
     macros: Vec<usize>,
 }
 
@@ -140,10 +140,10 @@ impl<'t, 'a> Detector<'t, 'a> {
                     }
                     value => (parameters.get(i).copied(), value),
                 };
-                if let Some(key) = key.filter(|k| parameters.contains(k)) {
-                    if self.is_content(value) {
-                        out.push(key);
-                    }
+                if let Some(key) = key.filter(|k| parameters.contains(k))
+                    && self.is_content(value)
+                {
+                    out.push(key);
                 }
             }
         }
@@ -192,9 +192,8 @@ fn calls<'s, 'a>(tag: &'s Tag<'a>, name: &'s str) -> impl Iterator<Item = &'s [T
         }
         // Not a definition, an attribute, a filter or a test of that name.
         let before = i.checked_sub(1).and_then(|i| tag.tokens.get(i));
-        let other = before.is_some_and(|b| {
-            b.is_name("macro") || b.is_name("is") || b.is_op(".") || b.is_op("|")
-        });
+        let other = before
+            .is_some_and(|b| b.is_name("macro") || b.is_name("is") || b.is_op(".") || b.is_op("|"));
         if other { None } else { bracketed(tag.tokens.get(i + 1..)?) }
     })
 }

@@ -1,4 +1,5 @@
 //! Filters and tests that Jinja2 has and minijinja lacks or does otherwise.
+#![expect(clippy::needless_pass_by_value, reason = "the signatures are minijinja's")]
 
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind};
@@ -20,6 +21,7 @@ pub(crate) fn install(env: &mut Environment<'_>) {
     }
     env.add_filter("tojson", tojson);
     env.add_filter(ITER_FILTER, iterate);
+    env.add_filter("attr", attr);
     env.add_filter("list", list);
     env.add_filter("join", join);
     env.add_filter("string", |v: &Value| string(v));
@@ -49,7 +51,10 @@ fn install_tests(env: &mut Environment<'_>) {
         )
     });
     env.add_test("sequence", |v: &Value| {
-        matches!(v.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined)
+        matches!(
+            v.kind(),
+            ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined
+        )
     });
     env.add_test("number", move |v: &Value| {
         v.is_number() || v.kind() == ValueKind::Bool || is_num(v)
@@ -63,7 +68,9 @@ fn install_tests(env: &mut Environment<'_>) {
         v.kind() == ValueKind::Number && !v.is_integer()
             || v.downcast_object_ref::<PyNum>().is_some_and(text)
     });
-    env.add_test("callable", move |v: &Value| v.kind() == ValueKind::Plain && !is_num(v));
+    env.add_test("callable", move |v: &Value| {
+        matches!(v.kind(), ValueKind::Plain | ValueKind::Undefined) && !is_num(v)
+    });
 }
 
 fn invalid(message: String) -> Error {
@@ -88,6 +95,12 @@ fn characters(s: &str) -> Value {
     Value::from(s.chars().map(|c| Value::from(c.to_string())).collect::<Vec<_>>())
 }
 
+/// `x | attr("y")`: attributes only. A dict's keys are none.
+fn attr(value: &Value, name: &str) -> Result<Value, Error> {
+    let is_dict = value.kind() == ValueKind::Map && value.len().is_some();
+    if is_dict { Ok(Value::UNDEFINED) } else { value.get_attr(name) }
+}
+
 fn list(value: &Value) -> Result<Value, Error> {
     let items = iterate(value)?;
     if items.is_undefined() {
@@ -96,7 +109,12 @@ fn list(value: &Value) -> Result<Value, Error> {
     Ok(Value::from(items.try_iter()?.collect::<Vec<_>>()))
 }
 
-fn join(value: &Value, d: Option<&str>, attribute: Option<Value>, kwargs: Kwargs) -> Result<String, Error> {
+fn join(
+    value: &Value,
+    d: Option<&str>,
+    attribute: Option<Value>,
+    kwargs: Kwargs,
+) -> Result<String, Error> {
     let named: Option<String> = kwargs.get("d")?;
     let attribute = attribute.or(kwargs.get("attribute")?);
     kwargs.assert_all_used()?;
@@ -159,12 +177,18 @@ fn int(
     kwargs.assert_all_used()?;
     let from_float = |f: f64| {
         // Beyond this a float does not fit an integer type here.
-        if f.is_finite() && f.abs() < 1e38 { Value::from(f.trunc() as i128) } else { default.clone() }
+        if f.is_finite() && f.abs() < 1e38 {
+            Value::from(f.trunc() as i128)
+        } else {
+            default.clone()
+        }
     };
     Ok(match value.kind() {
         ValueKind::Bool => Value::from(i64::from(value.is_true())),
         ValueKind::Number if value.is_integer() => value.clone(),
-        ValueKind::Number => f64::try_from(value.clone()).map_or_else(|_| default.clone(), from_float),
+        ValueKind::Number => {
+            f64::try_from(value.clone()).map_or_else(|_| default.clone(), from_float)
+        }
         ValueKind::String => {
             let text = python::strip(value.as_str().unwrap_or_default()).replace('_', "");
             let digits = match base {
@@ -240,7 +264,11 @@ fn truncate(
         return Ok(text);
     }
     let kept: String = text.chars().take(length.saturating_sub(end.chars().count())).collect();
-    let kept = if kill { kept.as_str() } else { kept.rsplit_once(' ').map_or(kept.as_str(), |(head, _)| head) };
+    let kept = if kill {
+        kept.as_str()
+    } else {
+        kept.rsplit_once(' ').map_or(kept.as_str(), |(head, _)| head)
+    };
     Ok(format!("{kept}{end}"))
 }
 

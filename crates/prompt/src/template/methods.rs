@@ -1,5 +1,6 @@
 //! Methods of Python's `str`, `list` and `dict` that templates call and minijinja's own
 //! compatibility layer lacks or does otherwise.
+#![expect(clippy::needless_pass_by_value, reason = "the signatures are minijinja's")]
 
 use minijinja::value::{Kwargs, Rest, Tuple, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
@@ -134,7 +135,8 @@ fn split_space(s: &str, max: Option<usize>, from_right: bool) -> Vec<&str> {
         return s.split(is_space).filter(|part| !part.is_empty()).collect();
     };
     let mut parts = Vec::new();
-    let mut rest = if from_right { s.trim_end_matches(is_space) } else { s.trim_start_matches(is_space) };
+    let mut rest =
+        if from_right { s.trim_end_matches(is_space) } else { s.trim_start_matches(is_space) };
     while !rest.is_empty() && parts.len() < max {
         let cut = if from_right { rest.rsplit_once(is_space) } else { rest.split_once(is_space) };
         match (cut, from_right) {
@@ -234,13 +236,21 @@ fn expandtabs(s: &str, size: usize) -> String {
 /// The lines of `str.splitlines` and what ends each.
 pub(crate) fn lines(s: &str) -> Vec<(&str, &str)> {
     let is_end = |c: char| {
-        matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+        matches!(
+            c,
+            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'
+                ..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        )
     };
     let mut out = Vec::new();
     let mut rest = s;
     while let Some(at) = rest.find(is_end) {
         let (line, tail) = rest.split_at(at);
-        let len = if tail.starts_with("\r\n") { 2 } else { tail.chars().next().map_or(1, char::len_utf8) };
+        let len = if tail.starts_with("\r\n") {
+            2
+        } else {
+            tail.chars().next().map_or(1, char::len_utf8)
+        };
         let (end, next) = tail.split_at(len);
         out.push((line, end));
         rest = next;

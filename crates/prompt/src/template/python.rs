@@ -67,24 +67,15 @@ pub(crate) fn string_repr(s: &str) -> String {
     out
 }
 
-/// `str.isprintable` of one character, as far as the standard library knows categories: Rust's
-/// debug form escapes the same (controls, formats, separators, unassigned), and combining marks
-/// besides, which Python prints.
+/// `str.isprintable` of one character: Rust's `escape_debug` knows the same categories
+/// (controls, formats, separators, unassigned). It also escapes a combining mark at the start,
+/// hence the character in front.
 fn is_printable(c: char) -> bool {
-    if c == ' ' || c.is_ascii_graphic() {
-        return true;
+    if c.is_ascii() {
+        return c == ' ' || c.is_ascii_graphic();
     }
-    if c.is_whitespace() || c.is_control() {
-        return false;
-    }
-    if c.is_alphanumeric() {
-        return true;
-    }
-    // The second character of `"x<c>"`'s debug form is not escaped for a printable one; marks
-    // are escaped only at the start.
-    let mut probe = String::from("x");
-    probe.push(c);
-    !format!("{probe:?}").contains("\\u{")
+    let probe: String = ['x', c].iter().collect();
+    probe.escape_debug().count() == 2
 }
 
 /// `str(value)`, or `repr(value)` inside containers.
@@ -238,6 +229,9 @@ mod tests {
     fn strings_quote_as_in_python() {
         assert_eq!(string_repr("it's"), "\"it's\"");
         assert_eq!(string_repr("both ' and \""), "'both \\' and \"'");
-        assert_eq!(string_repr("\u{2028}\u{7f}\u{a0}\u{200b}é\u{301}😀\0"), "'\\u2028\\x7f\\xa0\\u200bé\u{301}😀\\x00'");
+        assert_eq!(
+            string_repr("\u{2028}\u{7f}\u{a0}\u{200b}é\u{301}😀\0"),
+            "'\\u2028\\x7f\\xa0\\u200bé\u{301}😀\\x00'"
+        );
     }
 }

@@ -262,7 +262,10 @@ mod tests {
 
     #[test]
     fn rewrites_generation_and_loops() {
-        assert_eq!(rewrite("a{%- generation +%}b{% endgeneration -%}c"), "a{%- with +%}b{% endwith -%}c");
+        assert_eq!(
+            rewrite("a{%- generation +%}b{% endgeneration -%}c"),
+            "a{%- with +%}b{% endwith -%}c"
+        );
         assert_eq!(
             rewrite("{%- for m in messages[1:] if m.role in ['a'] recursive -%}"),
             "{%- for m in (messages[1:])|__iter if m.role in ['a'] recursive -%}"

@@ -1,5 +1,6 @@
 //! The `tojson` filter as transformers defines it: Python's `json.dumps` with
 //! `ensure_ascii=False`, no HTML escaping.
+#![expect(clippy::needless_pass_by_value, reason = "the signatures are minijinja's")]
 
 use std::fmt::Write as _;
 

@@ -36,9 +36,9 @@ pub(crate) fn from_json(json: &Json) -> Value {
         Json::Float(f) => float(*f),
         Json::Str(s) => Value::from(s.as_str()),
         Json::List(items) => Value::from(items.iter().map(from_json).collect::<Vec<_>>()),
-        Json::Dict(fields) => Value::from_pairs(
-            fields.0.iter().map(|(k, v)| (Value::from(k.as_str()), from_json(v))),
-        ),
+        Json::Dict(fields) => {
+            Value::from_pairs(fields.0.iter().map(|(k, v)| (Value::from(k.as_str()), from_json(v))))
+        }
     }
 }
 

@@ -1,0 +1,98 @@
+//! What is wrong with a configuration is said at once, with its place.
+
+use std::net::TcpListener;
+
+use crate::harness::{ConfigFile, run_to_end};
+
+const BAD_CONFIG: Option<i32> = Some(78);
+const BAD_USAGE: Option<i32> = Some(2);
+
+/// Runs with this file; its exit status, and standard error with the file's name taken out.
+async fn run(text: &str) -> (Option<i32>, String) {
+    let file = ConfigFile::new(text);
+    let path = file.path().to_str().unwrap();
+    let (status, stderr) = run_to_end(["--config", path]).await;
+    (status, stderr.replace(path, "FILE"))
+}
+
+#[tokio::test]
+async fn a_mistake_in_the_file_is_located_and_what_is_allowed_is_said() {
+    for (text, wanted) in [
+        ("pools:\n  - model: m\n   endpoints: []\n", &["FILE:3:"][..]),
+        ("pools: [\n", &["FILE:"]),
+        (
+            "pools:\n  - model: m\n    policy: fastest\n    endpoints: []\n",
+            &["FILE:3:", "fastest", "`latency`", "`precise_cache_aware`", "`round_robin`"],
+        ),
+        ("pools: []\nlisten_on: 1.2.3.4:5\n", &["FILE:2:1", "listen_on", "`listen`"]),
+        ("pools:\n  - model: m\n    endpoint: []\n", &["FILE:3:5", "endpoint", "`endpoints`"]),
+        ("listen: nowhere\n", &["FILE:1:9"]),
+        ("log: {format: xml}\n", &["FILE:1:", "xml", "text", "json"]),
+        (
+            "pools:\n  - model: m\n    endpoints:\n      - url: https://a:1\n",
+            &["FILE:4:14", "https", "http://host:port"],
+        ),
+        ("{}", &["FILE: pools: at least one"]),
+        ("pools: [{model: m, endpoints: []}]", &["FILE: pools[0].endpoints: at least one"]),
+    ] {
+        let (status, stderr) = run(text).await;
+        assert_eq!(status, BAD_CONFIG, "{text}: {stderr}");
+        for part in wanted {
+            assert!(stderr.contains(part), "no {part:?} for {text:?} in: {stderr}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_there_is_a_bad_configuration() {
+    let pool = "endpoints: [{url: 'http://127.0.0.1:9'}]";
+    for (key, wanted) in [
+        ("api_key_env: KVASIR_E2E_UNSET", "KVASIR_E2E_UNSET"),
+        ("api_key_file: /nonexistent/key", "/nonexistent/key"),
+        ("api_key: \"two\\nlines\"", "API key"),
+    ] {
+        let (status, stderr) =
+            run(&format!("listen: 127.0.0.1:0\npools: [{{model: m, {key}, {pool}}}]")).await;
+        assert_eq!(status, BAD_CONFIG, "{key}: {stderr}");
+        assert!(stderr.contains(wanted) && stderr.contains("`m`"), "{key}: {stderr}");
+        assert!(!stderr.contains("lines"), "a key is never shown: {stderr}");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_file_is_named() {
+    let (status, stderr) = run_to_end(["--config", "/nonexistent/kvasir.yaml"]).await;
+    assert_eq!(status, BAD_CONFIG);
+    assert!(stderr.contains("/nonexistent/kvasir.yaml"), "{stderr}");
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_refused_with_the_reason() {
+    for (args, wanted) in [
+        (&["https://127.0.0.1:1"][..], "scheme `https`"),
+        (&["127.0.0.1:8000"], "127.0.0.1:8000"),
+        (&["http://127.0.0.1:1/v1"], "no path"),
+        (&[], "URL"),
+        (&["http://127.0.0.1:1", "--config", "x.yaml"], "cannot be used with"),
+        (&["http://127.0.0.1:1", "--policy", "fastest"], "`latency`"),
+        (&["http://127.0.0.1:1", "--listen", "here"], "here"),
+        (&["http://127.0.0.1:1", "--no-such-flag"], "--no-such-flag"),
+    ] {
+        let (status, stderr) = run_to_end(args).await;
+        assert_eq!(status, BAD_USAGE, "{args:?}: {stderr}");
+        assert!(stderr.contains(wanted), "{args:?}: {stderr}");
+    }
+    let (status, stderr) =
+        run_to_end(["http://127.0.0.1:1", "--tokenizer-dir", "/nonexistent"]).await;
+    assert_eq!(status, BAD_CONFIG);
+    assert!(stderr.contains("/nonexistent"), "{stderr}");
+}
+
+#[tokio::test]
+async fn a_taken_port_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (status, stderr) = run_to_end(["http://127.0.0.1:9", "--listen", &address]).await;
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains(&address), "{stderr}");
+}

@@ -1,0 +1,50 @@
+//! `x-kvasir-endpoint` and `x-kvasir-reason`, read strictly.
+
+use std::collections::BTreeMap;
+
+use kvasir_testkit::client::{Head, Response};
+
+/// Where a request went, and on what grounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub(crate) endpoint: String,
+    pub(crate) policy: String,
+    pub(crate) reason: String,
+    /// Tokens of the prompt the endpoint was credited with.
+    pub(crate) overlap: u64,
+    pub(crate) prompt: u64,
+    pub(crate) tokens: String,
+    pub(crate) trust: String,
+}
+
+impl Decision {
+    /// Of an answer that must be a 200.
+    #[track_caller]
+    pub(crate) fn of(response: &Response) -> Self {
+        assert_eq!(response.status, 200, "{}", response.text());
+        Self::of_head(&response.head)
+    }
+
+    #[track_caller]
+    pub(crate) fn of_head(head: &Head) -> Self {
+        let header = |name| head.header(name).unwrap_or_else(|| panic!("no {name} in {head:?}"));
+        let text = header("x-kvasir-reason");
+        let mut fields: BTreeMap<&str, &str> = BTreeMap::new();
+        for field in text.split("; ") {
+            let (key, value) = field.split_once('=').unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(fields.insert(key, value), None, "{key} twice in {text}");
+        }
+        let mut take = |key| fields.remove(key).unwrap_or_else(|| panic!("no {key} in {text}"));
+        let decision = Self {
+            endpoint: header("x-kvasir-endpoint").to_owned(),
+            policy: take("policy").to_owned(),
+            reason: take("reason").to_owned(),
+            overlap: take("overlap").parse().unwrap(),
+            prompt: take("prompt").parse().unwrap(),
+            tokens: take("tokens").to_owned(),
+            trust: take("trust").to_owned(),
+        };
+        assert!(fields.is_empty(), "unknown fields in {text}");
+        decision
+    }
+}

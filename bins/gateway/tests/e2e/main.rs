@@ -1,0 +1,19 @@
+//! The gateway as its users meet it: the real binary as a child process, between clients and fake
+//! engines on loopback sockets.
+
+// Helpers of tests are not test functions to clippy.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod answers;
+mod cancellation;
+mod configuration;
+mod events;
+mod failure;
+mod harness;
+mod own;
+mod policies;
+mod requests;
+mod routing;
+mod shutdown;
+mod tenants;
+mod url_mode;

@@ -1,0 +1,155 @@
+//! The command line.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{ArgAction, Parser, Subcommand};
+use kvasir_balance::PolicyKind;
+use kvasir_engine_sim::{Algorithm, Version};
+
+/// Kvasir's tool for operators.
+#[derive(Debug, Parser)]
+#[command(name = "kvasirctl", version)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Plays one workload against simulated engines under several policies and compares them.
+    Demo(DemoArgs),
+    /// Runs one simulated engine.
+    SimEngine(SimEngineArgs),
+}
+
+/// Needs no configuration, no network and no GPU: engines, gateway and clients run in this
+/// process, on loopback addresses.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// Playing time in seconds, all policies together.
+    #[arg(long, value_name = "N", default_value_t = 40,
+          value_parser = clap::value_parser!(u64).range(2..=3_600))]
+    pub(crate) seconds: u64,
+    /// What the workload is made from.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Simulated engines; the workload grows with them.
+    #[arg(long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub(crate) engines: u16,
+    /// The policies to play under, in this order.
+    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "round_robin,latency")]
+    pub(crate) policies: Vec<PolicyKind>,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Keep engines and a gateway under `latency` running afterwards, and say how to ask them.
+    #[arg(long)]
+    pub(crate) hold: bool,
+}
+
+/// It answers like a vLLM server, but computes nothing: the text means nothing, and time passes
+/// as on a mid-size GPU with a model of 8 billion parameters.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SimEngineArgs {
+    /// Port to serve HTTP on; 0 picks one.
+    #[arg(long, value_name = "P")]
+    pub(crate) port: u16,
+    /// Address to serve HTTP on.
+    #[arg(long, value_name = "H", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub(crate) host: IpAddr,
+    /// ZeroMQ endpoint to publish KV events on, such as `tcp://127.0.0.1:*`; none without it.
+    #[arg(long, value_name = "ENDPOINT", value_parser = endpoint)]
+    pub(crate) events: Option<String>,
+    /// ZeroMQ endpoint to answer replay requests on; none without it.
+    #[arg(long, value_name = "ENDPOINT", value_parser = endpoint, requires = "events")]
+    pub(crate) replay: Option<String>,
+    /// The model's name in requests.
+    #[arg(long, value_name = "NAME", default_value = kvasir_demo::StagedModel::NAME)]
+    pub(crate) model: String,
+    /// The model's directory with its tokenizer.json; a small one is built in.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tokenizer: Option<PathBuf>,
+    /// Tokens per block.
+    #[arg(long, value_name = "N")]
+    pub(crate) block_size: Option<usize>,
+    /// Blocks of the cache.
+    #[arg(long, value_name = "N")]
+    pub(crate) blocks: Option<usize>,
+    /// The vLLM release to behave like.
+    #[arg(long, value_name = "VERSION", default_value = "0.32.0")]
+    pub(crate) engine_version: EngineVersion,
+    /// Whether events show block hashes as integers, or else as bytes.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub(crate) int_hashes: bool,
+    /// Hash algorithm of blocks (`--prefix-caching-hash-algo`).
+    #[arg(long, value_name = "A", default_value = "sha256")]
+    pub(crate) algo: Algorithm,
+    /// The engine's `PYTHONHASHSEED`; without it some releases draw a new one at each start.
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<String>,
+    /// Data-parallel ranks.
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) ranks: u32,
+    /// How many times as fast as the simulated GPU.
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = speed)]
+    pub(crate) speed: f64,
+    /// A LoRA adapter; may be given several times.
+    #[arg(long, value_name = "NAME=PATH", value_parser = adapter)]
+    pub(crate) lora: Vec<(String, String)>,
+    /// Leave cached tokens out of usage, as vLLM does without `--enable-prompt-tokens-details`.
+    #[arg(long)]
+    pub(crate) no_report_cached_tokens: bool,
+    /// Serve the `/sim/` paths, which make the engine fail on demand.
+    #[arg(long)]
+    pub(crate) faults: bool,
+    /// Topic of event messages.
+    #[arg(long, value_name = "T", default_value = "")]
+    pub(crate) topic: String,
+}
+
+/// A release, and how it was written: `/version` repeats it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EngineVersion {
+    pub(crate) release: Version,
+    pub(crate) text: String,
+}
+
+impl FromStr for EngineVersion {
+    type Err = <Version as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(Self { release: text.parse()?, text: text.to_owned() })
+    }
+}
+
+fn endpoint(text: &str) -> Result<String, String> {
+    let known = ["tcp://", "ipc://"].iter().any(|scheme| {
+        text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.contains('\0'))
+    });
+    if known { Ok(text.to_owned()) } else { Err("expected tcp://HOST:PORT".to_owned()) }
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.001..=1_000_000.0).contains(&number) {
+        Ok(number)
+    } else {
+        Err("must be from 0.001 to 1000000".to_owned())
+    }
+}
+
+fn adapter(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+            Ok((name.to_owned(), path.to_owned()))
+        }
+        _ => Err("expected NAME=PATH".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

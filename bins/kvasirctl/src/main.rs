@@ -1,0 +1,81 @@
+//! Kvasir's tool for operators: reads arguments, wires the libraries, runs. Exit status 0 after a
+//! clean end, 2 for arguments that cannot be, 130 where playing was interrupted, 1 for anything
+//! else.
+
+mod args;
+mod demo;
+mod sim_engine;
+mod stop;
+
+use std::future::Future;
+use std::io::{IsTerminal, stderr};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Args, Command};
+
+/// What a shell takes for "ended by SIGINT".
+const INTERRUPTED: u8 = 130;
+/// How long the runtime may take to end what still runs when everything is done.
+const RUNTIME_END: Duration = Duration::from_secs(2);
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Done,
+    Interrupted,
+}
+
+fn main() -> ExitCode {
+    let ended = match Args::parse().command {
+        Command::Demo(args) => start_logging("error").and_then(|()| block_on(demo::run(args))),
+        Command::SimEngine(args) => {
+            start_logging("warn").and_then(|()| block_on(sim_engine::run(args)))
+        }
+    };
+    match ended {
+        Ok(Ended::Done) => ExitCode::SUCCESS,
+        Ok(Ended::Interrupted) => {
+            say("interrupted");
+            ExitCode::from(INTERRUPTED)
+        }
+        Err(error) => {
+            say(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn block_on(command: impl Future<Output = Result<Ended>>) -> Result<Ended> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("no asynchronous runtime")?;
+    let ended = runtime.block_on(command);
+    runtime.shutdown_timeout(RUNTIME_END);
+    ended
+}
+
+/// Logs go to standard error, from `level` on; `RUST_LOG` wins.
+fn start_logging(level: &str) -> Result<()> {
+    let filter = match std::env::var("RUST_LOG") {
+        Ok(text) => EnvFilter::try_new(text).context("RUST_LOG")?,
+        Err(_) => EnvFilter::new(level),
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(stderr().is_terminal())
+        .with_writer(stderr)
+        .try_init()
+        .map_err(|error| anyhow!("logging: {error}"))
+}
+
+/// One line for the user, on standard error.
+#[expect(clippy::print_stderr, reason = "a program's messages to its user")]
+fn say(line: &str) {
+    eprintln!("kvasirctl: {line}");
+}

@@ -1,0 +1,194 @@
+//! Faults made on purpose, and their JSON form.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+
+/// What happens to event batches on their way out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum EventFault {
+    #[default]
+    None,
+    /// Numbered and kept for replay, but not sent.
+    Drop,
+    /// Sent and kept for replay so much later, in order.
+    Delay(Duration),
+    /// Sent twice under the same number.
+    Duplicate,
+}
+
+/// What happens to HTTP requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum HttpFault {
+    #[default]
+    None,
+    /// Never answered.
+    Hang,
+    /// Answered with this status, in vLLM's form.
+    Error(u16),
+    /// Answered so much later.
+    Slow(Duration),
+    /// The connection is reset after the first part of the answer's body.
+    ResetMidBody,
+}
+
+/// The longest delay that can be asked for.
+const MAX_DELAY: Duration = Duration::from_secs(600);
+
+/// The longest path prefix that is kept.
+const MAX_PATH: usize = 256;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Settings {
+    events: EventFault,
+    http: HttpFault,
+    /// The paths `http` applies to begin with this.
+    path: String,
+    /// Each fault happens once and is over.
+    once: bool,
+}
+
+/// The faults of one server; they survive restarts.
+#[derive(Debug, Default)]
+pub(super) struct Faults(Mutex<Settings>);
+
+impl Faults {
+    /// The fault for the next batch.
+    pub(super) fn take_event(&self) -> EventFault {
+        let settings = &mut *self.0.lock();
+        if settings.once { std::mem::take(&mut settings.events) } else { settings.events }
+    }
+
+    /// The fault for a request of this path.
+    pub(super) fn take_http(&self, path: &str) -> HttpFault {
+        let settings = &mut *self.0.lock();
+        if !path.starts_with(&settings.path) {
+            return HttpFault::None;
+        }
+        if settings.once { std::mem::take(&mut settings.http) } else { settings.http }
+    }
+
+    /// Changes what the object names, and nothing if any of it is wrong.
+    pub(super) fn set(&self, wanted: &Map<String, Value>) -> Result<(), String> {
+        let mut changed = self.0.lock().clone();
+        for (key, value) in wanted {
+            let text = || value.as_str().ok_or_else(|| format!("`{key}` must be a string"));
+            match key.as_str() {
+                "events" => changed.events = event_fault(text()?)?,
+                "http" => changed.http = http_fault(text()?)?,
+                "path" if text()?.len() <= MAX_PATH => changed.path = text()?.to_owned(),
+                "path" => return Err(format!("`path` is longer than {MAX_PATH} bytes")),
+                "once" => {
+                    changed.once = value.as_bool().ok_or("`once` must be true or false")?;
+                }
+                _ => return Err(format!("unknown fault `{key}`")),
+            }
+        }
+        *self.0.lock() = changed;
+        Ok(())
+    }
+
+    /// The settings in the form [`Faults::set`] takes.
+    pub(super) fn to_json(&self) -> Value {
+        let Settings { events, http, path, once } = &*self.0.lock();
+        let events = match events {
+            EventFault::None => "ok".to_owned(),
+            EventFault::Drop => "drop".to_owned(),
+            EventFault::Delay(time) => format!("delay_ms:{}", time.as_millis()),
+            EventFault::Duplicate => "duplicate".to_owned(),
+        };
+        let http = match http {
+            HttpFault::None => "ok".to_owned(),
+            HttpFault::Hang => "hang".to_owned(),
+            HttpFault::Error(status) => format!("error:{status}"),
+            HttpFault::Slow(time) => format!("slow:{}", time.as_millis()),
+            HttpFault::ResetMidBody => "reset_mid_body".to_owned(),
+        };
+        json!({"events": events, "http": http, "path": path, "once": once})
+    }
+}
+
+fn event_fault(text: &str) -> Result<EventFault, String> {
+    match text.split_once(':') {
+        None if text == "ok" => Ok(EventFault::None),
+        None if text == "drop" => Ok(EventFault::Drop),
+        None if text == "duplicate" => Ok(EventFault::Duplicate),
+        Some(("delay_ms", number)) => Ok(EventFault::Delay(milliseconds(number)?)),
+        _ => Err(format!("unknown event fault {text:?}")),
+    }
+}
+
+fn http_fault(text: &str) -> Result<HttpFault, String> {
+    match text.split_once(':') {
+        None if text == "ok" => Ok(HttpFault::None),
+        None if text == "hang" => Ok(HttpFault::Hang),
+        None if text == "reset_mid_body" => Ok(HttpFault::ResetMidBody),
+        Some(("slow", number)) => Ok(HttpFault::Slow(milliseconds(number)?)),
+        Some(("error", number)) => match number.parse() {
+            Ok(status) if (400..600).contains(&status) => Ok(HttpFault::Error(status)),
+            _ => Err(format!("{number:?} is no status from 400 to 599")),
+        },
+        _ => Err(format!("unknown HTTP fault {text:?}")),
+    }
+}
+
+/// Milliseconds up to the longest delay.
+pub(super) fn milliseconds(text: &str) -> Result<Duration, String> {
+    let time = text.parse().ok().map(Duration::from_millis).filter(|time| *time <= MAX_DELAY);
+    time.ok_or_else(|| format!("{text:?} is no time from 0 to {} ms", MAX_DELAY.as_millis()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(faults: &Faults, wanted: &Value) -> Result<(), String> {
+        faults.set(wanted.as_object().unwrap())
+    }
+
+    #[test]
+    fn settings_survive_the_round_trip() {
+        let faults = Faults::default();
+        for wanted in [
+            json!({"events": "delay_ms:20", "http": "slow:30", "path": "/v1", "once": true}),
+            json!({"events": "drop", "http": "error:503", "path": "", "once": false}),
+            json!({"events": "duplicate", "http": "reset_mid_body", "path": "", "once": false}),
+            json!({"events": "ok", "http": "hang", "path": "", "once": false}),
+        ] {
+            set(&faults, &wanted).unwrap();
+            assert_eq!(faults.to_json(), wanted);
+        }
+        set(&faults, &json!({"http": "ok"})).unwrap();
+        assert_eq!(faults.take_http("/x"), HttpFault::None);
+    }
+
+    #[test]
+    fn wrong_settings_change_nothing() {
+        let faults = Faults::default();
+        for wanted in [
+            json!({"events": "drop", "http": "error:200"}),
+            json!({"events": "drop", "http": "slow:-1"}),
+            json!({"events": "drop", "htpp": "hang"}),
+            json!({"events": "drop", "once": 1}),
+            json!({"events": "drop", "http": "slow:600001"}),
+            json!({"events": 3}),
+            json!({"events": "delay_ms:"}),
+        ] {
+            assert!(set(&faults, &wanted).is_err(), "{wanted}");
+            assert_eq!(faults.take_event(), EventFault::None, "{wanted}");
+        }
+    }
+
+    #[test]
+    fn once_is_once_for_each_and_only_on_the_path() {
+        let faults = Faults::default();
+        set(&faults, &json!({"events": "drop", "http": "hang", "path": "/v1", "once": true}))
+            .unwrap();
+        assert_eq!(faults.take_http("/health"), HttpFault::None);
+        assert_eq!(faults.take_http("/v1/models"), HttpFault::Hang);
+        assert_eq!(faults.take_http("/v1/models"), HttpFault::None);
+        assert_eq!(faults.take_event(), EventFault::Drop);
+        assert_eq!(faults.take_event(), EventFault::None);
+    }
+}
