@@ -1,5 +1,6 @@
 //! The gateway binary: reads arguments and configuration, wires the libraries, runs until asked to
-//! stop. Exit status 0 after a clean stop, 78 for a bad configuration, 1 for anything else.
+//! stop. Exit status 0 after a clean stop, 2 for a bad command line, 78 for a bad configuration, 1
+//! for anything else.
 
 mod args;
 mod serve;
@@ -25,7 +26,12 @@ fn main() -> ExitCode {
     if let Err(error) = telemetry::start_logging(&config.log) {
         return fail(&error, BAD_CONFIG);
     }
-    match serve::run(config, args.urls) {
+    // What the file refers to belongs to the configuration.
+    let fleet = match spec::fleet_spec(&config) {
+        Ok(fleet) => fleet,
+        Err(error) => return fail(&error, BAD_CONFIG),
+    };
+    match serve::run(config, fleet, args.urls) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error, 1),
     }

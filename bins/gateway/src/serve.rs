@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use kvasir_config::{Config, EngineUrl};
-use kvasir_fleet::Fleet;
+use kvasir_fleet::{Fleet, FleetSpec};
 use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;
 use kvasir_proxy::{App, serve};
@@ -12,8 +12,8 @@ use tokio::net::TcpListener;
 
 use crate::{spec, telemetry, url_mode};
 
-/// Serves until SIGINT or SIGTERM.
-pub(crate) fn run(config: Config, urls: Vec<EngineUrl>) -> Result<()> {
+/// Serves until SIGINT or SIGTERM: `fleet`, or what is found at `urls` where there are any.
+pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Result<()> {
     let metrics_page = telemetry::start_metrics()?;
     let inventory = Arc::new(Inventory::new(KeySpace::new(spec::random()?), Limits::default()));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -24,7 +24,7 @@ pub(crate) fn run(config: Config, urls: Vec<EngineUrl>) -> Result<()> {
         let grace = config.shutdown_grace();
         let settings = spec::settings(&config);
         let app = if urls.is_empty() {
-            let fleet = Fleet::start(spec::fleet_spec(&config)?, inventory)?;
+            let fleet = Fleet::start(fleet, inventory)?;
             Arc::new(App::new(settings, fleet, metrics_page))
         } else {
             // Served from the first moment, so that probes see a process that is not ready yet

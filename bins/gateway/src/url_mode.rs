@@ -1,5 +1,6 @@
 //! Engines given by URL alone: they are asked what they serve.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -18,6 +19,7 @@ const REMINDER: Duration = Duration::from_secs(10);
 /// An engine that stays silent joins the pool where there is just one; else it cannot be known
 /// where it belongs, and it is left out with a warning.
 pub(crate) async fn discover(mut config: Config, urls: &[EngineUrl]) -> Config {
+    let urls = &distinct(urls);
     let client = EngineClient::new(config.connect_timeout());
     let mut cards: Vec<Option<EngineCard>> = vec![None; urls.len()];
     let started = Instant::now();
@@ -52,6 +54,11 @@ pub(crate) async fn discover(mut config: Config, urls: &[EngineUrl]) -> Config {
     }
     config.pools = pools(config.pools.first(), urls, &cards);
     config
+}
+
+fn distinct(urls: &[EngineUrl]) -> Vec<EngineUrl> {
+    let mut seen = HashSet::new();
+    urls.iter().filter(|url| seen.insert(*url)).cloned().collect()
 }
 
 fn pools(

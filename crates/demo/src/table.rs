@@ -124,7 +124,7 @@ mod tests {
         let better = verdict(&[slow.clone(), fast.clone()]).unwrap();
         assert_eq!(better, "Median TTFT: 3.0 times shorter under latency than round_robin.");
         assert!(verdict(&[fast.clone(), slow]).unwrap().contains("3.0 times longer under round"));
-        assert_eq!(verdict(&[fast.clone()]), None);
+        assert_eq!(verdict(std::slice::from_ref(&fast)), None);
         assert_eq!(verdict(&[fast, report("empty", 0, 0.0)]), None);
     }
 

@@ -43,7 +43,7 @@ impl TierSet {
     }
 
     pub(crate) fn fastest(self) -> Option<Tier> {
-        Tier::ALL.into_iter().find(|tier| self.contains(*tier))
+        Tier::ALL.get(self.0.trailing_zeros() as usize).copied()
     }
 }
 

@@ -194,7 +194,14 @@ mod tests {
         assert_eq!(orphans.blocks[&EngineHash(1)].copies(), [(0, host), (3, host)]);
         orphans.park(EngineHash(8), &block(1, &[1, 2]), 0, Tier::Disk);
         assert!(orphans.take_child(EngineHash(9)).is_none());
+        let only = |tier| [(0, TierSet::of(tier))];
+        assert_eq!(orphans.blocks[&EngineHash(1)].copies(), only(Tier::Disk));
+        orphans.park(EngineHash(8), &block(1, &[1, 3]), 0, Tier::Host);
+        assert_eq!(orphans.blocks[&EngineHash(1)].copies(), only(Tier::Host));
+        let extras = [BlockExtra { identity: b"i", offset: 0 }];
+        let other = Content { extras: &extras, ..block(1, &[1, 3]) };
+        orphans.park(EngineHash(8), &other, 0, Tier::Remote);
         let (hash, orphan) = orphans.take_child(EngineHash(8)).unwrap();
-        assert_eq!((hash, orphan.copies()), (EngineHash(1), &[(0, TierSet::of(Tier::Disk))][..]));
+        assert_eq!((hash, orphan.copies()), (EngineHash(1), &only(Tier::Remote)[..]));
     }
 }

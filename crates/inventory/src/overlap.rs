@@ -43,11 +43,11 @@ impl Overlaps {
         self.by_slot.get(slot.index()).copied().unwrap_or_default()
     }
 
-    /// Adds `tokens` to what `slot` holds.
-    pub(crate) fn add(&mut self, slot: Slot, tier: Tier, tokens: u32) {
+    /// Notes what `slot` holds.
+    pub(crate) fn set(&mut self, slot: Slot, overlap: Overlap) {
         if self.by_slot.len() <= slot.index() {
             self.by_slot.resize(slot.index() + 1, Overlap::default());
         }
-        self.by_slot[slot.index()].add(tier, tokens);
+        self.by_slot[slot.index()] = overlap;
     }
 }

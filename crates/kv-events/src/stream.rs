@@ -24,61 +24,23 @@
 
 mod asking;
 mod backlog;
+mod config;
 #[cfg(test)]
 mod tests;
 mod update;
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kvasir_inventory::{AbsentReason, PartialReason, SuspectReason, Trust};
 
 use self::asking::Ask;
 use self::backlog::{Numbered, Pending, Replayed};
+pub use self::config::StreamConfig;
 pub use self::update::{Update, Why};
 use crate::event::Event;
 use crate::stats::StreamStats;
 use crate::wire;
-
-/// How a stream is followed.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StreamConfig {
-    /// Whether the publisher has a replay socket.
-    pub replay: bool,
-    /// Live batches that may wait behind a replay.
-    pub pending_batches: usize,
-    /// Bytes of live batches that may wait behind a replay.
-    pub pending_bytes: usize,
-    /// Silence after which the last batch is checked.
-    pub idle_check: Duration,
-    /// Delay of the first check after a join: a batch published before the subscription took
-    /// effect is neither replayed nor live.
-    pub settle: Duration,
-    /// Silence after which the replay socket's answer is given up.
-    pub replay_timeout: Duration,
-    /// Unanswered requests before a repair is given up.
-    pub replay_attempts: u32,
-    /// First delay between unanswered requests; doubles each time.
-    pub backoff_min: Duration,
-    /// Longest delay between requests.
-    pub backoff_max: Duration,
-}
-
-impl Default for StreamConfig {
-    fn default() -> Self {
-        Self {
-            replay: false,
-            pending_batches: 20_000,
-            pending_bytes: 64 << 20,
-            idle_check: Duration::from_secs(2),
-            settle: Duration::from_millis(150),
-            replay_timeout: Duration::from_secs(2),
-            replay_attempts: 3,
-            backoff_min: Duration::from_millis(100),
-            backoff_max: Duration::from_secs(5),
-        }
-    }
-}
 
 /// What a stream wants done, in order.
 #[derive(Clone, Debug, PartialEq)]

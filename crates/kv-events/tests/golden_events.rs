@@ -1,6 +1,8 @@
 //! Every batch and frame that vLLM's own publisher writes, 0.9.2 to 0.33.0, and every frame of the
 //! recorded servers, decoded and compared field by field.
 
+#![allow(clippy::unwrap_used, reason = "a test's own helpers fail the test")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

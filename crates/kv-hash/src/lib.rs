@@ -12,7 +12,15 @@
 //! This crate does no I/O, has no async runtime, no global state and no clock. It never knows
 //! endpoints, events, tokenizers or HTTP.
 
+mod buffer;
+mod digest;
+mod hex;
 mod key;
+pub mod loxilb;
+mod release;
+pub mod sglang;
+mod shown;
+pub mod trtllm;
 pub mod vllm;
 
 pub use self::key::{BlockExtra, BlockKey, KeySpace, Scope};

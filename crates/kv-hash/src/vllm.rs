@@ -1,11 +1,12 @@
 //! vLLM's block-hash contract: what an engine of a given version and configuration calls a block.
 //!
 //! A [`Contract`] is one engine's way of hashing (version, algorithm, seed, lookahead). A [`Chain`]
-//! applies it to one request's tokens and yields one [`Digest`] per full block.
+//! applies it to one request's tokens and yields one [`Digest`] per full block; a [`BlockHasher`]
+//! hashes single blocks after parents that the caller knows.
 //!
-//! Of the algorithms vLLM has had, `sha256_cbor` is here, for every release from 0.10.2 to 0.33.0.
-//! Asking for another one gives an error that says whether it is only missing from this crate
-//! ([`Unsupported`]) or cannot be known outside the engine's process ([`Unknowable`]).
+//! Sources: vLLM 0.9.2 to 0.33.0, `vllm/v1/core/kv_cache_utils.py` and `vllm/utils/hashing.py`.
+//! All algorithms but `builtin` are here. `builtin`, and engines that start from random bytes, give
+//! an [`Unknowable`] that says what to do instead.
 //!
 //! ```
 //! use kvasir_kv_hash::vllm::{Algorithm, Contract};
@@ -31,15 +32,22 @@ mod algorithm;
 mod cbor;
 mod chain;
 mod contract;
-mod digest;
+mod encode;
 mod error;
 mod extras;
+mod hasher;
+mod pickle;
+mod seed;
 mod version;
 
 pub use self::algorithm::Algorithm;
 pub use self::chain::{Chain, token_ids};
 pub use self::contract::Contract;
-pub use self::digest::{Digest, GroupHash};
+pub use self::encode::ExtraKey;
 pub use self::error::{ContractError, Unknowable, Unsupported};
 pub use self::extras::{Lora, MmItem, PromptEmbeds, RequestExtras};
+pub(crate) use self::hasher::hash_text;
+pub use self::hasher::{Block, BlockHasher};
+pub use self::seed::python_accepts;
 pub use self::version::{Generation, Version};
+pub use crate::digest::{BadDigest, Digest, GroupHash};

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "test helpers")]
 
 use kvasir_kv_hash::vllm::{
-    Algorithm, Contract, ContractError, Generation, Lora, MmItem, PromptEmbeds, RequestExtras,
-    Unknowable, Unsupported, Version, token_ids,
+    Algorithm, Block, Contract, ContractError, Digest, ExtraKey, Generation, Lora, MmItem,
+    PromptEmbeds, RequestExtras, Unknowable, Version, token_ids,
 };
 
 const CBOR: Algorithm = Algorithm::Sha256Cbor;
@@ -50,22 +50,54 @@ fn an_algorithm_the_engine_does_not_have() {
 }
 
 #[test]
-fn unsupported_and_unknowable_are_told_apart() {
+fn what_is_unknowable_says_what_to_do() {
     let new = |version: &str, algorithm, seed| {
         Contract::new(version.parse().unwrap(), algorithm, seed).unwrap_err()
     };
     let builtin = ContractError::Unknowable(Unknowable::BuiltinHash);
     let random = ContractError::Unknowable(Unknowable::RandomNoneHash);
     assert_eq!(new("0.9.2", Algorithm::Builtin, Some("0")), builtin);
+    assert_eq!(new("0.9.2", Algorithm::Sha256, None), random);
     assert_eq!(new("0.28.0", CBOR, None), random);
     assert_eq!(new("0.33.0", Algorithm::Xxhash, None), random);
-    for algorithm in [Algorithm::Sha256, Algorithm::Xxhash, Algorithm::XxhashCbor] {
-        let unsupported = ContractError::Unsupported(Unsupported::Algorithm(algorithm));
-        assert_eq!(new("0.33.0", algorithm, Some("0")), unsupported);
+    for error in [builtin, random] {
+        assert!(error.to_string().contains("index by the tokens"), "{error}");
     }
-    let generation_a = ContractError::Unsupported(Unsupported::GenerationA);
-    assert_eq!(new("0.10.0", Algorithm::Sha256Cbor64Bit, Some("0")), generation_a);
-    assert!(Contract::new(Version::release(0, 29, 0), CBOR, None).is_ok());
+    for algorithm in [Algorithm::Sha256, CBOR] {
+        assert!(Contract::new(Version::release(0, 29, 0), algorithm, None).is_ok());
+    }
+}
+
+#[test]
+fn a_none_hash_that_cannot_be() {
+    let version = Version::release(0, 28, 0);
+    for len in [0, 33] {
+        let error = Contract::with_none_hash(version, CBOR, vec![0; len]).unwrap_err();
+        assert_eq!(error, ContractError::BadNoneHash { len });
+    }
+    assert!(Contract::with_none_hash(version, Algorithm::Xxhash, [7; 32]).is_ok());
+}
+
+#[test]
+fn digests_from_text() {
+    let digest: Digest = "00ffAB".parse().unwrap();
+    assert_eq!((digest.as_bytes(), digest.to_u64()), (&[0, 255, 0xab][..], 0xffab));
+    assert_eq!(digest.to_string(), "00ffab");
+    assert_eq!(Digest::from_bytes(&[0, 255, 0xab]), Ok(digest));
+    for text in ["", "a", "0g", "+1", "é", &"00".repeat(33), &"x".repeat(10_000)] {
+        let error = text.parse::<Digest>().unwrap_err();
+        assert!(error.to_string().len() < 200, "{error}");
+    }
+    assert!(Digest::from_bytes(&[]).is_err() && Digest::from_bytes(&[0; 33]).is_err());
+}
+
+#[test]
+fn single_blocks_refuse_what_chains_refuse() {
+    let contract = engine("0.33.0");
+    let lora = Lora { name: "sql".into(), ..Lora::default() };
+    let block = Block { tokens: &[1], keys: &[ExtraKey::Lora(&lora)], ahead: &[] };
+    let error = contract.hasher().hash(&contract.none_hash(), &block).unwrap_err();
+    assert!(matches!(error, ContractError::LoraPartMissing { part: "path", .. }));
 }
 
 #[test]

@@ -72,8 +72,8 @@ impl Envelope {
     /// Reads the top-level fields straight from the bytes, without building the rest.
     ///
     /// The text is read as Python's `json` reads it (see vLLM 0.32, which parses bodies with
-    /// it): the last duplicate key wins, `NaN` and `Infinity` are values, any depth is fine. A
-    /// byte-order mark is refused, as RFC 8259 allows. A field of a wrong type counts as absent:
+    /// it): the last duplicate key wins, `NaN` and `Infinity` are values, any depth is fine, a
+    /// leading byte-order mark is skipped. A field of a wrong type counts as absent:
     /// the engine will refuse it in its own words.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Envelope {
             raw.take(key, value);
             Ok(())
         })
-        .map_err(|e| BodyError::malformed(body, &e))?;
+        .map_err(|e| BodyError::malformed(text.as_bytes(), &e))?;
         raw.read()
     }
 }
@@ -94,10 +94,8 @@ impl Envelope {
 pub(crate) fn text(body: &[u8]) -> Result<&str, BodyError> {
     let text = std::str::from_utf8(body)
         .map_err(|e| BodyError::at(body, e.valid_up_to(), "the text is not UTF-8"))?;
-    if text.starts_with('\u{feff}') {
-        return Err(BodyError::at(body, 0, "unexpected byte-order mark"));
-    }
-    if !json::is_object(body) && json::is_valid(text) {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if !json::is_object(text.as_bytes()) && json::is_valid(text) {
         return Err(BodyError::plain("The request body must be a JSON object"));
     }
     Ok(text)

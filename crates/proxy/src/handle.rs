@@ -19,7 +19,8 @@ use crate::relay::{AnswerBody, Relay};
 use crate::route::{Route, route};
 use crate::{headers, own, request_body};
 
-/// Engines tried for one request, the first included.
+/// Engines that may get one request, the first included. Those that cannot be connected to got
+/// nothing of it and do not count.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// Answers one request.
@@ -38,9 +39,13 @@ pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Respons
         Route::Api(api) => plan(&app, &parts, body, Some(api), &mut log).await,
         Route::Forward => plan(&app, &parts, body, None, &mut log).await,
         Route::WrongMethod { allow } => {
+            request_body::discard(body, waits(&parts.headers)).await;
             Err(Refusal::WrongMethod { method: parts.method.to_string(), allow })
         }
-        _ => Err(Refusal::NoSuchPath(parts.uri.path().to_owned())),
+        _ => {
+            request_body::discard(body, waits(&parts.headers)).await;
+            Err(Refusal::NoSuchPath(parts.uri.path().to_owned()))
+        }
     };
     let refusal = match planned {
         Ok(plan) => match try_engines(&app, &parts, &plan, &mut log).await {
@@ -70,13 +75,14 @@ async fn plan(
     api: Option<Api>,
     log: &mut AccessLog,
 ) -> Result<Plan, Refusal> {
-    let body = request_body::read(body, app.settings.max_body_bytes).await?;
+    let limit = app.settings.max_body_bytes;
+    let body = request_body::read(body, limit, waits(&parts.headers)).await?;
     log.bytes_in = body.len() as u64;
     let envelope = match api {
-        Some(_) if is_json(&parts.headers) => {
-            Envelope::parse(&body).map_err(|error| Refusal::Malformed(error.to_string()))?
-        }
-        _ => Envelope::default(),
+        _ if !is_json(&parts.headers) => Envelope::default(),
+        Some(_) => Envelope::parse(&body).map_err(|e| Refusal::Malformed(e.to_string()))?,
+        // What is sent to other paths may be anything.
+        None => Envelope::parse(&body).unwrap_or_default(),
     };
     log.stream = envelope.stream;
     let fleet = app.fleet();
@@ -215,6 +221,11 @@ fn add_header(headers: &mut HeaderMap, name: &'static str, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }
+}
+
+/// Whether the client waits to be told to send its body.
+fn waits(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::EXPECT)
 }
 
 /// Whether the body is JSON that can be read: clients often leave the type out.

@@ -17,15 +17,16 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 /// Never reserved on a client's word alone.
 const RESERVE: usize = 1 << 20;
 
-/// The body's bytes, as sent.
-pub(crate) async fn read<B>(mut body: B, limit: usize) -> Result<Bytes, Refusal>
+/// The body's bytes, as sent. `waits` says that the client sends nothing before it was told to
+/// (`expect: 100-continue`): it can be refused without.
+pub(crate) async fn read<B>(mut body: B, limit: usize, waits: bool) -> Result<Bytes, Refusal>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     let hint = body.size_hint();
     let announced = usize::try_from(hint.lower()).unwrap_or(usize::MAX);
     if announced > limit {
-        drain(body).await;
+        discard(body, waits).await;
         return Err(Refusal::TooLarge { limit });
     }
     let mut first = Bytes::new();
@@ -33,7 +34,7 @@ where
     while let Some(data) = next(&mut body).await? {
         let read = first.len() + rest.len();
         if read + data.len() > limit {
-            drain(body).await;
+            discard(body, false).await;
             return Err(Refusal::TooLarge { limit });
         }
         if read == 0 {
@@ -69,10 +70,14 @@ where
     }
 }
 
-async fn drain<B>(mut body: B)
+/// Reads a body that nobody wants, within bounds, so that its sender gets to read the refusal.
+pub(crate) async fn discard<B>(mut body: B, waits: bool)
 where
     B: Body<Data = Bytes> + Unpin,
 {
+    if waits {
+        return;
+    }
     let until = Instant::now() + DRAIN_TIME;
     let mut read = 0;
     while read < DRAIN_BYTES {
@@ -99,7 +104,7 @@ mod tests {
             .iter()
             .map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece.as_bytes()))))
             .collect();
-        read(StreamBody::new(stream::iter(frames)), limit).await
+        read(StreamBody::new(stream::iter(frames)), limit, false).await
     }
 
     #[tokio::test]
@@ -107,6 +112,7 @@ mod tests {
         assert_eq!(read_pieces(&[], 10).await, Ok(Bytes::new()));
         assert_eq!(read_pieces(&["abc"], 3).await, Ok(Bytes::from("abc")));
         assert_eq!(read_pieces(&["", "ab", "", "cd", "e"], 5).await, Ok(Bytes::from("abcde")));
+        assert_eq!(read_pieces(&["a", "b", "c", "d", "e"], 5).await, Ok(Bytes::from("abcde")));
         let refused = Err(Refusal::TooLarge { limit: 4 });
         assert_eq!(read_pieces(&["ab", "cd", "e"], 4).await, refused);
         assert_eq!(read_pieces(&["abcde"], 4).await, refused);

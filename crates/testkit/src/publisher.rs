@@ -91,7 +91,8 @@ impl FakePublisher {
         Ok(Self { commands, wake: Mutex::new(wake) })
     }
 
-    /// The address of the PUB socket, as a subscriber connects to it.
+    /// The address of the PUB socket, as a subscriber connects to it; the subscriber's own where
+    /// the publisher connects.
     #[must_use]
     pub fn endpoint(&self) -> String {
         self.state().endpoint

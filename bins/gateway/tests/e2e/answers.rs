@@ -71,7 +71,9 @@ async fn clients_get_what_they_would_get_from_the_engine_itself() {
         raw("HTTP/1.1 200 Fine\r\nx-a: 1\r\nX-A: 2\r\ncontent-length: 3\r\n\r\nabc"),
         raw("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nuntil the end"),
         raw("HTTP/1.0 200 OK\r\n\r\nan old server"),
-        raw("HTTP/1.1 500 Oh\r\ntransfer-encoding: chunked\r\n\r\n1;x=y\r\na\r\n2\r\nbc\r\n0\r\n\r\n"),
+        raw(
+            "HTTP/1.1 500 Oh\r\ntransfer-encoding: chunked\r\n\r\n1;x=y\r\na\r\n2\r\nbc\r\n0\r\n\r\n",
+        ),
     ] {
         let mut answers = Vec::new();
         for addr in [engine.addr(), gateway.addr()] {

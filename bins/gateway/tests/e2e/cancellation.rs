@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::harness::{
-    COMPLETIONS, Gateway, NEVER, PROMPTLY, SOON, completion, ids, pool, stream,
+    COMPLETIONS, Gateway, NEVER, PROMPTLY, SOON, completion, ids, long_prompt, pool, stream,
 };
 
 async fn scene() -> (FakeEngine, Gateway) {
@@ -40,7 +40,8 @@ async fn fate_after(engine: &FakeEngine, left: Instant) -> Fate {
 async fn left_line(gateway: &Gateway) -> Value {
     gateway.until_idle().await;
     let line = gateway.access_line(|line| line["outcome"] == "client_left").await;
-    let counted = gateway.metrics().await.sum("kvasir_requests_total", &[("outcome", "client_left")]);
+    let counted =
+        gateway.metrics().await.sum("kvasir_requests_total", &[("outcome", "client_left")]);
     assert_eq!(counted, Some(1.0));
     line
 }
@@ -72,7 +73,7 @@ async fn a_client_that_leaves_in_the_middle_of_a_stream() {
     for reset in [true, false] {
         let (engine, gateway) = scene().await;
         let gap = Duration::from_millis(20);
-        engine.push([Reply::SlowTokens { first: gap, gap, count: 100_000 }]);
+        engine.push([Reply::SlowTokens { first: gap, gap, count: 1_000 }]);
         let body = stream(&[1, 2], 5).to_string();
         let mut client = gateway.sent(COMPLETIONS, body.as_bytes()).await;
         assert_eq!(client.head().await.unwrap().status, 200);
@@ -116,9 +117,8 @@ async fn a_client_that_leaves_during_its_upload_reaches_no_engine() {
         }
         leave(client, chunked);
     }
-    let refused = |line: &&Value| {
-        line["outcome"] == "incomplete_body" || line["outcome"] == "client_left"
-    };
+    let refused =
+        |line: &&Value| line["outcome"] == "incomplete_body" || line["outcome"] == "client_left";
     kvasir_testkit::eventually_async(SOON, || {
         gateway.access_lines().iter().filter(refused).count() == 2
     })
@@ -130,9 +130,7 @@ async fn a_client_that_leaves_during_its_upload_reaches_no_engine() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_leaves_while_its_prompt_is_tokenised() {
     let (engine, gateway) = scene().await;
-    // Takes far longer than this test.
-    let words = "many words that take their time ".repeat(220_000);
-    let body = json!({"model": "tiny", "prompt": words}).to_string();
+    let body = long_prompt();
     let client = gateway.sent(COMPLETIONS, body.as_bytes()).await;
     // Others are served meanwhile.
     for n in 0..5 {
@@ -164,9 +162,8 @@ async fn half_a_client_is_no_client() {
 async fn two_hundred_concurrent_streams_arrive_whole_and_unmixed() {
     const STREAMS: usize = 200;
     const EVENTS: usize = 20;
-    let config = || EngineConfig::default();
-    let engines =
-        [FakeEngine::start(config()).await.unwrap(), FakeEngine::start(config()).await.unwrap()];
+    let one = FakeEngine::start(EngineConfig::default()).await.unwrap();
+    let engines = [one, FakeEngine::start(EngineConfig::default()).await.unwrap()];
     for engine in &engines {
         engine.set_handler(|request| {
             let who = request.json()["user"].as_str()?.to_owned();
@@ -213,7 +210,7 @@ async fn two_hundred_concurrent_streams_arrive_whole_and_unmixed() {
 async fn of_many_streams_that_are_left_at_any_moment_none_stays_counted() {
     let (engine, gateway) = scene().await;
     let gap = Duration::from_millis(3);
-    engine.set_default(Reply::SlowTokens { first: gap, gap, count: 10_000 });
+    engine.set_default(Reply::SlowTokens { first: gap, gap, count: 1_000 });
     let mut clients = JoinSet::new();
     for n in 0..60_u64 {
         let addr = gateway.addr();
@@ -231,5 +228,8 @@ async fn of_many_streams_that_are_left_at_any_moment_none_stays_counted() {
     }
     clients.join_all().await;
     gateway.until_idle().await;
-    assert_eq!(engine.wait_idle(SOON).await.iter().filter(|r| r.fate == Fate::Completed).count(), 0);
+    assert_eq!(
+        engine.wait_idle(SOON).await.iter().filter(|r| r.fate == Fate::Completed).count(),
+        0
+    );
 }

@@ -18,14 +18,14 @@ async fn run(text: &str) -> (Option<i32>, String) {
 #[tokio::test]
 async fn a_mistake_in_the_file_is_located_and_what_is_allowed_is_said() {
     for (text, wanted) in [
-        ("pools:\n  - model: m\n   endpoints: []\n", &["FILE:3:"][..]),
+        ("pools:\n  - model: m\n", &["FILE:2:5", "endpoints"][..]),
         ("pools: [\n", &["FILE:"]),
         (
             "pools:\n  - model: m\n    policy: fastest\n    endpoints: []\n",
             &["FILE:3:", "fastest", "`latency`", "`precise_cache_aware`", "`round_robin`"],
         ),
-        ("pools: []\nlisten_on: 1.2.3.4:5\n", &["FILE:2:1", "listen_on", "`listen`"]),
-        ("pools:\n  - model: m\n    endpoint: []\n", &["FILE:3:5", "endpoint", "`endpoints`"]),
+        ("pools: []\nlisten_on: 1.2.3.4:5\n", &["FILE:2:1", "listen_on", "decision_headers"]),
+        ("pools:\n  - model: m\n    endpoint: []\n", &["FILE:3:5", "`endpoint`", "endpoints"]),
         ("listen: nowhere\n", &["FILE:1:9"]),
         ("log: {format: xml}\n", &["FILE:1:", "xml", "text", "json"]),
         (

@@ -57,6 +57,12 @@ pub(crate) fn stream(ids: &[u32], count: u32) -> Value {
     json!({"model": "tiny", "prompt": ids, "max_tokens": count, "stream": true})
 }
 
+/// A request with a prompt that takes much longer to tokenise than a test waits.
+pub(crate) fn long_prompt() -> String {
+    let words = "many words that take their time ".repeat(220_000);
+    json!({"model": "tiny", "prompt": words}).to_string()
+}
+
 /// Waits for a state that takes a request to see; `look` says what it saw when it is not there.
 #[track_caller]
 pub(crate) fn until<F, T>(

@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use kvasir_testkit::client::RawClient;
 use kvasir_testkit::engine::{FakeEngine, Reply};
 
-use crate::harness::{
-    COMPLETIONS, Decision, Gateway, Replica, SOON, completion, ids, pool,
-};
+use crate::harness::{COMPLETIONS, Decision, Gateway, Replica, SOON, completion, ids, pool};
 
 /// A holder of `ids(1, 64)`, another replica, and a gateway that knows.
 struct Scene {

@@ -6,7 +6,8 @@ use kvasir_testkit::engine::{EngineConfig, FakeEngine, Reply};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    BLOCK, CHAT, COMPLETIONS, Decision, Gateway, Golden, Replica, completion, ids, pool, pool_at,
+    BLOCK, CHAT, COMPLETIONS, Decision, Gateway, Golden, Replica, ReplicaOptions, completion, ids,
+    pool, pool_at,
 };
 
 /// Three replicas and a gateway that knows their (empty) caches.
@@ -102,7 +103,8 @@ async fn only_full_blocks_before_the_last_token_count_and_only_from_the_start() 
         let decision = Decision::of(&response);
         assert_eq!(decision.overlap, overlap, "{prompt:?}");
         assert_eq!(decision.prompt, prompt.len() as u64);
-        if overlap > 0 {
+        // What no one was credited with went anywhere, and left its blocks there.
+        if overlap > u64::from(BLOCK) {
             assert_eq!(decision.endpoint, holder.url(), "{prompt:?}");
         }
         // What this request stored may not be known to the next.
@@ -176,6 +178,29 @@ async fn two_replicas_that_hold_different_lengths_are_told_apart() {
     gateway.until_blocks(other, 2).await;
     let decision = Decision::of(&gateway.post(COMPLETIONS, &completion(&ids(1, 64))).await);
     assert_eq!((decision.endpoint, decision.overlap), (long.url(), 48));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_with_different_block_sizes_are_each_credited_by_their_own() {
+    let coarse = ReplicaOptions { block_size: 32, ..ReplicaOptions::default() };
+    let (fine, coarse) = (Replica::start().await, Replica::with(coarse).await);
+    let mut pool = pool("tiny", &[&coarse.engine, &fine.engine]);
+    pool["policy"] = "precise_cache_aware".into();
+    let gateway = Gateway::over(pool).await;
+    gateway.until_learned(&[&fine, &coarse]).await;
+    let body = completion(&ids(1, 64)).to_string();
+    for (replica, blocks) in [(&fine, 4), (&coarse, 2)] {
+        let addr = replica.engine.addr();
+        kvasir_testkit::client::post(addr, COMPLETIONS, body.as_bytes()).await.unwrap();
+        gateway.until_blocks(replica, blocks).await;
+    }
+    // 63 usable tokens: three blocks of 16, or one of 32.
+    let decision = Decision::of(&gateway.post(COMPLETIONS, &completion(&ids(1, 64))).await);
+    assert_eq!((decision.endpoint, decision.overlap), (fine.url(), 48));
+    fine.engine.stop().await.unwrap();
+    fine.publisher.go_down();
+    let decision = Decision::of(&gateway.post(COMPLETIONS, &completion(&ids(1, 64))).await);
+    assert_eq!((decision.endpoint, decision.overlap), (coarse.url(), 32));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use kvasir_testkit::client::RawClient;
 use kvasir_testkit::engine::{EngineConfig, FakeEngine, Fate, Reply};
 use serde_json::json;
 
-use crate::harness::{COMPLETIONS, Gateway, SOON, pool, stream, until};
+use crate::harness::{COMPLETIONS, Gateway, SOON, long_prompt, pool, stream, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_in_flight_finish_and_new_connections_are_refused() {
@@ -72,4 +72,18 @@ async fn an_idle_gateway_stops_at_once() {
     gateway.terminate();
     assert_eq!(gateway.exit_status().await, Some(0));
     assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prompt_that_takes_long_to_tokenise_does_not_delay_the_end() {
+    let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
+    let config = json!({"pools": [pool("tiny", &[&engine])], "shutdown_grace_s": 1});
+    let mut gateway = Gateway::start(config).await;
+    gateway.until_metric("kvasir_pool_tokenizer_ready", &[], 1.0).await;
+    let _client = gateway.sent(COMPLETIONS, long_prompt().as_bytes()).await;
+    let asked = Instant::now();
+    gateway.terminate();
+    assert_eq!(gateway.exit_status().await, Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(engine.requests().is_empty(), "it was done before the end came");
 }

@@ -37,10 +37,8 @@ async fn an_engine_that_comes_up_later_is_waited_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn engines_with_different_models_get_a_pool_each() {
-    let config = |model: &str| EngineConfig {
-        models: vec![Model::base(model)],
-        ..EngineConfig::default()
-    };
+    let config =
+        |model: &str| EngineConfig { models: vec![Model::base(model)], ..EngineConfig::default() };
     let one = FakeEngine::start(config("one")).await.unwrap();
     let two = FakeEngine::start(config("two")).await.unwrap();
     let gateway = Gateway::with_urls(&[one.url(), two.url()], &["--policy", "round_robin"]).await;
@@ -75,7 +73,8 @@ async fn an_engine_given_twice_is_one_engine() {
 async fn a_latecomer_of_the_same_model_joins_the_pool() {
     let (early, late) = (Replica::start().await, Replica::start().await);
     late.engine.stop().await.unwrap();
-    let gateway = Gateway::with_urls(&[early.url(), late.url()], &["--policy", "round_robin"]).await;
+    let gateway =
+        Gateway::with_urls(&[early.url(), late.url()], &["--policy", "round_robin"]).await;
     gateway.line("what is waited for", |line| line.contains(&*late.url())).await;
     late.engine.resume().unwrap();
     until_ready(&gateway).await;

@@ -30,7 +30,8 @@ impl Base {
         let port = match port {
             "*" | "0" => None,
             port => {
-                let number: u16 = port.parse().map_err(|_| format!("{text:?} has no valid port"))?;
+                let number: u16 =
+                    port.parse().map_err(|_| format!("{text:?} has no valid port"))?;
                 // The last rank needs a port, too.
                 if u32::from(number) + ranks > u32::from(u16::MAX) + 1 {
                     return Err(format!("{text:?} leaves no ports for {ranks} ranks"));

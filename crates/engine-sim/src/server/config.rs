@@ -100,8 +100,7 @@ impl SimServerConfig {
     /// Checks the settings that need no socket and no file.
     pub(super) fn plan(&self) -> Result<Plan, SimServerError> {
         let bad = |name, why: String| SimServerError::Setting { name, why };
-        let version: Version =
-            self.version.parse().map_err(|e| bad("version", format!("{e}")))?;
+        let version: Version = self.version.parse().map_err(|e| bad("version", format!("{e}")))?;
         if !(1..=MAX_RANKS).contains(&self.ranks) {
             return Err(bad("ranks", format!("{} is not from 1 to {MAX_RANKS}", self.ranks)));
         }
@@ -128,7 +127,13 @@ impl SimServerConfig {
             ..self.engine.clone()
         };
         engine.validate()?;
-        Ok(Plan { engine, version, format: EventFormat::new(version, self.hash_form), events, replay })
+        Ok(Plan {
+            engine,
+            version,
+            format: EventFormat::new(version, self.hash_form),
+            events,
+            replay,
+        })
     }
 }
 

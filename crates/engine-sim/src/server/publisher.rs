@@ -55,6 +55,7 @@ pub(super) struct Publisher {
 enum Message {
     Batch { seq: u64, payload: Vec<u8> },
     NewLife(oneshot::Sender<()>),
+    Close(oneshot::Sender<()>),
 }
 
 impl Publisher {
@@ -70,7 +71,8 @@ impl Publisher {
         let (started, outcome) = oneshot::channel();
         let run = move || {
             let mut worker = Worker::new(options, faults);
-            let bound = worker.open(false).map(|()| (worker.endpoint.clone(), worker.replay.clone()));
+            let bound =
+                worker.open(false).map(|()| (worker.endpoint.clone(), worker.replay.clone()));
             let failed = bound.is_err();
             if started.send(bound).is_ok() && !failed {
                 worker.run(&messages, &woken);
@@ -93,6 +95,11 @@ impl Publisher {
     /// Closes both sockets and opens them again, with nothing kept; answers when that is done.
     pub(super) fn new_life(&self, answer: oneshot::Sender<()>) {
         self.send(Message::NewLife(answer));
+    }
+
+    /// Ends; answers when both sockets are closed.
+    pub(super) fn close(&self, answer: oneshot::Sender<()>) {
+        self.send(Message::Close(answer));
     }
 
     fn send(&self, message: Message) -> bool {
@@ -141,10 +148,8 @@ impl Worker {
 
     /// Opens the sockets; `patient` waits for ports that are taken.
     fn open(&mut self, patient: bool) -> Result<(), SimServerError> {
-        let failed = |endpoint: &str, source| SimServerError::Bind {
-            endpoint: endpoint.to_owned(),
-            source,
-        };
+        let failed =
+            |endpoint: &str, source| SimServerError::Bind { endpoint: endpoint.to_owned(), source };
         let open = |kind, hwm: Option<i32>, endpoint: &str| {
             let socket = self.context.socket(kind)?;
             socket.set_linger(0)?;
@@ -196,6 +201,14 @@ impl Worker {
                 match messages.try_recv() {
                     Ok(Message::Batch { seq, payload }) => self.enqueue(seq, payload),
                     Ok(Message::NewLife(answer)) => self.new_life(answer),
+                    Ok(Message::Close(answer)) => {
+                        self.publisher = None;
+                        self.router = None;
+                        // Waits for libzmq's own threads, which close the ports.
+                        let _ = self.context.destroy();
+                        let _ = answer.send(());
+                        return;
+                    }
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return,
                 }
@@ -285,11 +298,8 @@ impl Worker {
     fn answer(&self, to: &zmq::Socket, identity: &[u8], topic: &[u8], seq: &[u8], payload: &[u8]) {
         let with_topic = [identity, b"", topic, seq, payload];
         let without = [identity, b"", seq, payload];
-        let frames: &[&[u8]] = if self.options.version >= Version::release(0, 26, 0) {
-            &with_topic
-        } else {
-            &without
-        };
+        let frames: &[&[u8]] =
+            if self.options.version >= Version::release(0, 26, 0) { &with_topic } else { &without };
         // A client that has gone is no matter.
         let _ = to.send_multipart(frames, zmq::DONTWAIT);
     }

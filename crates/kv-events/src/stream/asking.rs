@@ -72,9 +72,7 @@ impl Stream {
         let next = self.next_seq();
         if self.last.is_none() {
             self.complete = seq == 0;
-        } else if seq < next {
-            return;
-        } else if seq > next && !self.step_over_hole(next) {
+        } else if seq < next || (seq > next && !self.step_over_hole(next)) {
             return;
         }
         self.heard_at = Some(now);
@@ -190,6 +188,9 @@ impl Stream {
         let answered = ask.answers > 0;
         ask.resumes += u32::from(answered);
         ask.unanswered += u32::from(!answered);
+        if ask.hole {
+            ask.resumed_at = self.last.as_ref().map(|last| last.seq.saturating_add(1));
+        }
         let limit = if self.replay_silent { 1 } else { self.config.replay_attempts };
         if ask.unanswered < limit && ask.resumes <= MAX_RESUMES {
             ask.sent = false;

@@ -3,8 +3,24 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::error::{ContractError, shown};
+use super::error::ContractError;
 use super::version::Version;
+use crate::shown::shown;
+
+/// How a block becomes bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Serialiser {
+    Pickle,
+    Cbor,
+}
+
+/// How these bytes become a digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    Sha256,
+    Sha256Low64,
+    Xxh3,
+}
 
 /// A value of `--prefix-caching-hash-algo`. Parses from and prints as vLLM's own spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,6 +73,33 @@ impl Algorithm {
             Self::Sha256Cbor64Bit => version >= Version::release(0, 10, 0) && version < bytes_since,
             Self::Sha256Cbor => version >= bytes_since,
             Self::Xxhash | Self::XxhashCbor => version >= Version::release(0, 13, 0),
+        }
+    }
+
+    /// What gives a block its bytes. `builtin` has none: its contracts cannot be built.
+    pub(super) fn serialiser(self) -> Serialiser {
+        match self {
+            Self::Sha256 | Self::Xxhash => Serialiser::Pickle,
+            _ => Serialiser::Cbor,
+        }
+    }
+
+    /// What digests these bytes.
+    pub(super) fn function(self) -> Function {
+        match self {
+            Self::Xxhash | Self::XxhashCbor => Function::Xxh3,
+            Self::Sha256Cbor64Bit => Function::Sha256Low64,
+            _ => Function::Sha256,
+        }
+    }
+
+    /// Bytes of a digest. `builtin` hashes are 64-bit integers.
+    #[must_use]
+    pub fn digest_len(self) -> usize {
+        match self {
+            Self::Builtin | Self::Sha256Cbor64Bit => 8,
+            Self::Xxhash | Self::XxhashCbor => 16,
+            Self::Sha256 | Self::Sha256Cbor => 32,
         }
     }
 

@@ -1,71 +1,122 @@
 //! The part of canonical CBOR (RFC 8949, core deterministic encoding) that block hashes use.
 //!
-//! Same bytes as Python's `cbor2.dumps(x, canonical=True)`, 5.4 to 6.3, for tuples, integers of 64
-//! bits, byte strings, text and `None`. Everything is appended to a buffer the caller reuses.
+//! Same bytes as Python's `cbor2.dumps(x, canonical=True)`, 5.4 to 6.3, for tuples, integers, byte
+//! strings, text and `None`. Everything is appended to a buffer the caller reuses.
+
+use super::encode::{Encode, Sharing};
+use crate::buffer::Buffer;
 
 const UINT: u8 = 0x00;
 const NEGATIVE: u8 = 0x20;
 const BYTES: u8 = 0x40;
 const TEXT: u8 = 0x60;
 const ARRAY: u8 = 0x80;
+const TAG: u8 = 0xc0;
 const NULL: u8 = 0xf6;
+/// The tag of an unsigned bignum.
+const BIGNUM: u64 = 2;
 
 /// The most bytes a 32-bit unsigned integer takes.
-pub(super) const MAX_U32: usize = 5;
+const MAX_U32: usize = 5;
 
-/// Starts an array (Python tuple) of `len` items.
-pub(super) fn array(out: &mut Vec<u8>, len: usize) {
-    header(out, ARRAY, len as u64);
+/// Writes canonical CBOR to a buffer.
+#[derive(Debug)]
+pub(super) struct Cbor<'a> {
+    out: &'a mut Buffer,
 }
 
-/// An integer of either sign.
-pub(super) fn int(out: &mut Vec<u8>, value: i64) {
-    if value < 0 {
-        header(out, NEGATIVE, !value as u64);
-    } else {
-        header(out, UINT, value as u64);
+impl<'a> Cbor<'a> {
+    pub(super) fn new(out: &'a mut Buffer) -> Self {
+        Self { out }
+    }
+
+    /// A major type with its argument in the fewest bytes.
+    #[inline]
+    fn header(&mut self, major: u8, argument: u64) {
+        if argument < 24 {
+            self.out.push(major | argument as u8);
+        } else if let Ok(n) = u8::try_from(argument) {
+            self.out.put(&[major | 24, n]);
+        } else if let Ok(n) = u16::try_from(argument) {
+            let [a, b] = n.to_be_bytes();
+            self.out.put(&[major | 25, a, b]);
+        } else if let Ok(n) = u32::try_from(argument) {
+            let [a, b, c, d] = n.to_be_bytes();
+            self.out.put(&[major | 26, a, b, c, d]);
+        } else {
+            self.out.push(major | 27);
+            self.out.put(&argument.to_be_bytes());
+        }
     }
 }
 
-/// A non-negative integer.
-pub(super) fn uint(out: &mut Vec<u8>, value: u64) {
-    header(out, UINT, value);
-}
+/// How an integer of each width is written: below 24, then 8, 16 and 32 bits.
+const SHIFT: [u32; 4] = [24, 24, 16, 0];
+const LEAD: [u64; 4] = [0, 24, 25, 26];
+const LEAD_BITS: [u32; 4] = [0, 8, 8, 8];
+const LENGTH: [usize; 4] = [1, 2, 3, MAX_U32];
 
-/// A byte string.
-pub(super) fn bytes(out: &mut Vec<u8>, value: &[u8]) {
-    header(out, BYTES, value.len() as u64);
-    out.extend_from_slice(value);
-}
-
-/// A text string; its length is counted in UTF-8 bytes.
-pub(super) fn text(out: &mut Vec<u8>, value: &str) {
-    header(out, TEXT, value.len() as u64);
-    out.extend_from_slice(value.as_bytes());
-}
-
-/// Python's `None`.
-pub(super) fn null(out: &mut Vec<u8>) {
-    out.push(NULL);
-}
-
-/// A major type with its argument in the fewest bytes.
-#[inline]
-fn header(out: &mut Vec<u8>, major: u8, argument: u64) {
-    if argument < 24 {
-        out.push(major | argument as u8);
-    } else if let Ok(n) = u8::try_from(argument) {
-        out.extend_from_slice(&[major | 24, n]);
-    } else if let Ok(n) = u16::try_from(argument) {
-        let [a, b] = n.to_be_bytes();
-        out.extend_from_slice(&[major | 25, a, b]);
-    } else if let Ok(n) = u32::try_from(argument) {
-        let [a, b, c, d] = n.to_be_bytes();
-        out.extend_from_slice(&[major | 26, a, b, c, d]);
-    } else {
-        out.push(major | 27);
-        out.extend_from_slice(&argument.to_be_bytes());
+impl Encode for Cbor<'_> {
+    #[inline]
+    fn begin_tuple(&mut self, len: usize) {
+        self.header(ARRAY, len as u64);
     }
+
+    #[inline]
+    fn end_tuple(&mut self, _len: usize) {}
+
+    fn uint(&mut self, value: u64) {
+        self.header(UINT, value);
+    }
+
+    fn int(&mut self, value: i64) {
+        if value < 0 {
+            self.header(NEGATIVE, !value as u64);
+        } else {
+            self.header(UINT, value as u64);
+        }
+    }
+
+    fn big_uint(&mut self, big_endian: &[u8]) {
+        let zeros = big_endian.iter().take_while(|b| **b == 0).count();
+        let significant = &big_endian[zeros..];
+        if significant.len() <= 8 {
+            let value = significant.iter().fold(0, |n, &b| (n << 8) | u64::from(b));
+            self.header(UINT, value);
+        } else {
+            self.header(TAG, BIGNUM);
+            self.bytes(significant);
+        }
+    }
+
+    /// No branch depends on a token's value: prompts mix widths at random.
+    #[inline]
+    fn tokens(&mut self, tokens: &[u32]) {
+        self.out.put_tokens(tokens, MAX_U32, |token| {
+            let width =
+                usize::from(token > 23) + usize::from(token > 0xff) + usize::from(token > 0xffff);
+            let big_endian = u64::from((token << SHIFT[width]).swap_bytes());
+            (big_endian << LEAD_BITS[width] | LEAD[width], LENGTH[width])
+        });
+    }
+
+    #[inline]
+    fn bytes(&mut self, value: &[u8]) {
+        self.header(BYTES, value.len() as u64);
+        self.out.put(value);
+    }
+
+    fn text(&mut self, value: &str, _sharing: Sharing) {
+        self.header(TEXT, value.len() as u64);
+        self.out.put(value.as_bytes());
+    }
+
+    #[inline]
+    fn none(&mut self) {
+        self.out.push(NULL);
+    }
+
+    fn finish(self) {}
 }
 
 #[cfg(test)]

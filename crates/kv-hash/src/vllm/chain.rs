@@ -1,14 +1,14 @@
 //! The block hashes of one request, grown as tokens arrive.
 
 use std::mem;
+use std::ops::Range;
 
-use sha2::{Digest as _, Sha256};
-
-use super::cbor;
 use super::contract::Contract;
-use super::digest::Digest;
+use super::encode::Encode;
 use super::error::ContractError;
 use super::extras::{Extras, Key};
+use super::hasher::{BlockHasher, WriteKeys};
+use crate::digest::Digest;
 
 /// The block hashes of one request under one [`Contract`].
 ///
@@ -27,7 +27,7 @@ pub struct Chain {
     digests: Vec<Digest>,
     /// Tokens after the last hashed block: fewer than a block and its lookahead.
     tail: Vec<u32>,
-    preimage: Vec<u8>,
+    hasher: BlockHasher,
     keys: Vec<Key>,
 }
 
@@ -39,7 +39,7 @@ impl Chain {
             extras,
             digests: Vec::new(),
             tail: Vec::new(),
-            preimage: Vec::new(),
+            hasher: contract.hasher(),
             keys: Vec::new(),
         }
     }
@@ -111,35 +111,35 @@ impl Chain {
     /// When a digest differs from an engine's, these are what to compare.
     #[must_use]
     pub fn preimage(&self) -> &[u8] {
-        &self.preimage
+        self.hasher.preimage()
     }
 
     /// Hashes the next block: `window` is its tokens and then its lookahead tokens.
+    #[inline]
     fn hash_block(&mut self, window: &[u32]) {
         let start = self.digests.len() * self.block_size;
         let covered = start..start + window.len();
-        let (tokens, ahead) = window.split_at(self.block_size);
-        self.extras.collect(&mut self.keys, &covered, start + self.block_size);
-
-        let out = &mut self.preimage;
-        out.clear();
-        out.reserve(64 + window.len() * cbor::MAX_U32);
+        if !self.extras.is_empty() {
+            self.extras.collect(&mut self.keys, &covered, start + self.block_size);
+        }
         let parent = self.digests.last().copied().unwrap_or(self.contract.none_hash());
-        cbor::array(out, 3);
-        cbor::bytes(out, parent.as_bytes());
-        cbor::array(out, tokens.len());
-        tokens.iter().for_each(|&token| cbor::uint(out, token.into()));
-        if !ahead.is_empty() {
-            cbor::array(out, 1 + ahead.len());
-        }
-        if self.keys.is_empty() {
-            cbor::null(out);
-        } else {
-            cbor::array(out, self.keys.len());
-            self.keys.iter().for_each(|&key| self.extras.write_cbor(out, key, &covered));
-        }
-        ahead.iter().for_each(|&token| cbor::uint(out, token.into()));
-        self.digests.push(Digest::new(Sha256::digest(out).into()));
+        let keys = WindowKeys { extras: &self.extras, keys: &self.keys, covered };
+        let tokens = window.split_at(self.block_size);
+        let digest = self.hasher.hash_with(&parent, tokens, self.keys.len(), &keys);
+        self.digests.push(digest);
+    }
+}
+
+/// The extra keys of one block of a request.
+struct WindowKeys<'a> {
+    extras: &'a Extras,
+    keys: &'a [Key],
+    covered: Range<usize>,
+}
+
+impl WriteKeys for WindowKeys<'_> {
+    fn write<E: Encode>(&self, out: &mut E) {
+        self.keys.iter().for_each(|&key| self.extras.write(out, key, &self.covered));
     }
 }
 

@@ -1,14 +1,13 @@
 //! One engine's way of hashing blocks.
 
-use sha2::{Digest as _, Sha256};
-
 use super::algorithm::Algorithm;
-use super::cbor;
 use super::chain::Chain;
-use super::digest::{Digest, GroupHash};
-use super::error::{ContractError, Unknowable, Unsupported};
+use super::encode::Shape;
+use super::error::{ContractError, Unknowable};
 use super::extras::{Extras, RequestExtras};
+use super::hasher::{BlockHasher, hash_text};
 use super::version::{Generation, Version};
+use crate::digest::{Digest, GroupHash};
 
 /// What engines from 0.29 on hash for their first parent when no seed is set.
 const DEFAULT_SEED: &str = "vllm-none-hash";
@@ -20,8 +19,10 @@ const DEFAULT_SEED: &str = "vllm-none-hash";
 pub struct Contract {
     version: Version,
     generation: Generation,
+    algorithm: Algorithm,
     none_hash: Digest,
     lookahead: usize,
+    shared_identifiers: bool,
 }
 
 impl Contract {
@@ -29,14 +30,13 @@ impl Contract {
     ///
     /// `seed` is the engine's `PYTHONHASHSEED`, letter by letter: `"42"` and `"042"` differ, and
     /// an empty string counts as set. `None` means that the variable is not set, which from
-    /// 0.29.0 gives a fixed start and before that a random one. (Python itself starts only with
-    /// an empty string, `random`, or an integer up to 4294967295.)
+    /// 0.29.0 gives a fixed start (SHA-256 algorithms) and before that a random one. Python itself
+    /// starts only with some values: see [`python_accepts`](super::python_accepts).
     ///
     /// # Errors
     /// [`ContractError::UnverifiedVersion`] as [`Generation::of`];
     /// [`ContractError::NotOffered`] if that version has no such algorithm;
-    /// [`ContractError::Unknowable`] if the hashes depend on the engine's process;
-    /// [`ContractError::Unsupported`] if they do not, but are not computed here.
+    /// [`ContractError::Unknowable`] if the hashes depend on the engine's process.
     pub fn new(
         version: Version,
         algorithm: Algorithm,
@@ -47,27 +47,49 @@ impl Contract {
         if seed.is_none() && !fixed_when_unset {
             return Err(ContractError::Unknowable(Unknowable::RandomNoneHash));
         }
-        supported(generation, algorithm)?;
-        let mut preimage = Vec::new();
-        cbor::text(&mut preimage, seed.unwrap_or(DEFAULT_SEED));
-        let none_hash = Digest::new(Sha256::digest(&preimage).into());
-        Ok(Self { version, generation, none_hash, lookahead: 0 })
+        let none_hash = hash_text(algorithm, seed.unwrap_or(DEFAULT_SEED));
+        Ok(Self::with(version, generation, algorithm, none_hash))
     }
 
     /// The contract of an engine whose `NONE_HASH`, the parent of every first block, is known.
     ///
-    /// For engines that draw it at random, where the caller has a way to read it.
+    /// For engines that draw it at random, where the caller has a way to read it: 32 bytes up to
+    /// 0.28, the size of a digest from 0.29. Before 0.10.2 it is an integer; give it big-endian.
     ///
     /// # Errors
-    /// As [`Contract::new`], without the cause of the unset seed.
+    /// As [`Contract::new`], without the cause of the unset seed;
+    /// [`ContractError::BadNoneHash`] unless there are 1 to 32 bytes.
     pub fn with_none_hash(
         version: Version,
         algorithm: Algorithm,
-        none_hash: [u8; 32],
+        none_hash: impl AsRef<[u8]>,
     ) -> Result<Self, ContractError> {
         let generation = check(version, algorithm)?;
-        supported(generation, algorithm)?;
-        Ok(Self { version, generation, none_hash: Digest::new(none_hash), lookahead: 0 })
+        let bytes = none_hash.as_ref();
+        let none_hash = Digest::from_bytes(bytes)
+            .map_err(|_| ContractError::BadNoneHash { len: bytes.len() })?;
+        Ok(Self::with(version, generation, algorithm, none_hash))
+    }
+
+    fn with(
+        version: Version,
+        generation: Generation,
+        algorithm: Algorithm,
+        none_hash: Digest,
+    ) -> Self {
+        let (lookahead, shared_identifiers) = (0, false);
+        Self { version, generation, algorithm, none_hash, lookahead, shared_identifiers }
+    }
+
+    /// The same engine, where equal identifiers of multimodal items are one Python object.
+    ///
+    /// It matters to the pickling algorithms (`sha256`, `xxhash`) only, and only to a block that
+    /// holds one identifier twice. By default they are two objects, as they are when requests
+    /// reach the engine's core from another process. Set it for an engine core in the front end's
+    /// own process whose client gives one uuid object for several items.
+    #[must_use]
+    pub fn with_shared_identifiers(self, shared: bool) -> Self {
+        Self { shared_identifiers: shared, ..self }
     }
 
     /// The same engine with lookahead hashing: the `tokens` after a block enter its hash.
@@ -95,6 +117,12 @@ impl Contract {
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
+    }
+
+    /// The engine's hash algorithm.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
     }
 
     /// The engine's `NONE_HASH`: the parent of every first block.
@@ -135,8 +163,18 @@ impl Contract {
         if block_size == 0 {
             return Err(ContractError::ZeroBlockSize);
         }
-        let extras = Extras::new(extras, self.version, self.generation)?;
+        let extras = Extras::new(extras, self.version, self.shape())?;
         Ok(Chain::new(*self, block_size, extras))
+    }
+
+    /// A hasher of single blocks, for those who know parents and extra keys from events.
+    #[must_use]
+    pub fn hasher(&self) -> BlockHasher {
+        BlockHasher::new(self)
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        Shape { generation: self.generation, shared_identifiers: self.shared_identifiers }
     }
 
     /// A chain's hashes as a KV-cache group with a larger block names them.
@@ -177,15 +215,4 @@ fn check(version: Version, algorithm: Algorithm) -> Result<Generation, ContractE
         return Err(ContractError::Unknowable(Unknowable::BuiltinHash));
     }
     Ok(generation)
-}
-
-/// Whether this crate computes it.
-fn supported(generation: Generation, algorithm: Algorithm) -> Result<(), ContractError> {
-    if generation == Generation::A {
-        return Err(ContractError::Unsupported(Unsupported::GenerationA));
-    }
-    if algorithm != Algorithm::Sha256Cbor {
-        return Err(ContractError::Unsupported(Unsupported::Algorithm(algorithm)));
-    }
-    Ok(())
 }

@@ -47,6 +47,12 @@ pub enum ContractError {
     /// The contract cannot be reproduced outside the engine's process.
     #[error("unknowable: {0}")]
     Unknowable(Unknowable),
+    /// `NONE_HASH` has 1 to 32 bytes.
+    #[error("a NONE_HASH of {len} bytes: it has 1 to 32")]
+    BadNoneHash {
+        /// Bytes given.
+        len: usize,
+    },
     /// A block has at least one token.
     #[error("block size 0: a block has at least one token")]
     ZeroBlockSize,
@@ -111,43 +117,27 @@ pub enum ContractError {
     },
 }
 
-/// A contract that is reproducible, but not by this crate.
+/// A contract that is reproducible, but not by this crate. There is none at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unsupported {
-    /// Of the reproducible algorithms, only `sha256_cbor` is here.
-    #[error("hash algorithm {0} (this crate computes sha256_cbor)")]
-    Algorithm(Algorithm),
-    /// Versions before 0.10.2 keep digests as Python integers.
-    #[error("vLLM before 0.10.2 (generation A)")]
-    GenerationA,
-}
+pub enum Unsupported {}
 
-/// A contract that depends on something only the engine's process knows.
+/// A contract that depends on something only the engine's process knows, and what to do instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unknowable {
     /// `builtin` hashes memory addresses and the interpreter's string key.
     #[error(
         "algorithm builtin is CPython's hash(), which depends on the process's memory and string \
-         key"
+         key; index by the tokens that events carry (KeySpace), or start the engine with \
+         --prefix-caching-hash-algo sha256 or sha256_cbor_64bit"
     )]
     BuiltinHash,
     /// The chain starts from random bytes.
     #[error(
         "without PYTHONHASHSEED this engine starts its chains from random bytes (before 0.29, and \
-         with xxhash and xxhash_cbor always); set PYTHONHASHSEED on the engine"
+         with xxhash and xxhash_cbor always); set PYTHONHASHSEED on the engine, or index by the \
+         tokens that events carry (KeySpace)"
     )]
     RandomNoneHash,
-}
-
-/// Foreign text for an error message, cut to a length that keeps logs readable.
-pub(super) fn shown(text: &str) -> String {
-    const MAX_CHARS: usize = 64;
-    let mut chars = text.chars();
-    let mut out: String = chars.by_ref().take(MAX_CHARS).collect();
-    if chars.next().is_some() {
-        out.push('…');
-    }
-    out
 }

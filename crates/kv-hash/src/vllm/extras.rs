@@ -1,4 +1,4 @@
-//! What enters a block's hash besides its tokens, and the shape it takes in each generation.
+//! What a request brings besides tokens, and which of it enters which block.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::cbor;
+use super::encode::{Encode, ExtraKey, Shape};
 use super::error::ContractError;
 use super::version::{Generation, Version};
 
@@ -104,7 +104,7 @@ pub(super) enum Key {
 #[derive(Clone, Debug)]
 pub(super) struct Extras {
     request: RequestExtras,
-    generation: Generation,
+    shape: Shape,
     next_item: usize,
 }
 
@@ -112,16 +112,11 @@ impl Extras {
     pub(super) fn new(
         mut request: RequestExtras,
         version: Version,
-        generation: Generation,
+        shape: Shape,
     ) -> Result<Self, ContractError> {
+        let generation = shape.generation;
         if let Some(lora) = &request.lora {
-            let missing = |part| Err(ContractError::LoraPartMissing { generation, part });
-            if generation <= Generation::B && lora.int_id.is_none() {
-                return missing("int_id");
-            }
-            if generation >= Generation::G && lora.path.is_none() {
-                return missing("path");
-            }
+            shape.check(&ExtraKey::Lora(lora))?;
         }
         if request.prompt_embeds.is_some() && generation < Generation::C {
             return Err(ContractError::NoPromptEmbeds { version });
@@ -140,7 +135,7 @@ impl Extras {
             previous = item.offset;
         }
         request.cache_salt = request.cache_salt.filter(|salt| !salt.is_empty());
-        Ok(Self { request, generation, next_item: 0 })
+        Ok(Self { request, shape, next_item: 0 })
     }
 
     /// The extra keys of the next block, in the engine's order.
@@ -175,7 +170,7 @@ impl Extras {
     fn collect_items(&mut self, keys: &mut Vec<Key>, window: &Range<usize>) {
         // Up to 0.18 an item that ends where the block starts still counts, unless an earlier
         // block has moved the cursor past it.
-        let edge = usize::from(self.generation <= Generation::D);
+        let edge = usize::from(self.shape.generation <= Generation::D);
         let is_past = |item: &MmItem| item.end().saturating_add(edge) <= window.start;
         let items = &self.request.items;
         if items.last().is_none_or(is_past) {
@@ -194,54 +189,35 @@ impl Extras {
         }
     }
 
-    /// Appends a key's CBOR in the shape of this generation.
-    pub(super) fn write_cbor(&self, out: &mut Vec<u8>, key: Key, window: &Range<usize>) {
-        let tagged = self.generation >= Generation::G;
+    /// Whether no block has extra keys.
+    pub(super) fn is_empty(&self) -> bool {
+        let RequestExtras { lora, cache_salt, items, prompt_embeds } = &self.request;
+        lora.is_none() && cache_salt.is_none() && items.is_empty() && prompt_embeds.is_none()
+    }
+
+    /// Writes a key of the window.
+    pub(super) fn write<E: Encode>(&self, out: &mut E, key: Key, window: &Range<usize>) {
+        let mut write = |key| self.shape.write_key(out, key);
         match key {
             Key::Lora => {
                 let Some(lora) = &self.request.lora else { return };
-                if tagged {
-                    cbor::array(out, 3);
-                    cbor::text(out, "lora");
-                    cbor::text(out, &lora.name);
-                    cbor::text(out, lora.path.as_deref().unwrap_or_default());
-                } else if self.generation >= Generation::C {
-                    cbor::text(out, &lora.name);
-                } else {
-                    cbor::uint(out, lora.int_id.unwrap_or_default());
-                }
+                write(ExtraKey::Lora(lora));
             }
             Key::Item(index) => {
                 let Some(item) = self.request.items.get(index) else { return };
-                if tagged {
-                    cbor::array(out, 3);
-                    cbor::text(out, "mm");
-                } else if self.generation >= Generation::E {
-                    cbor::array(out, 2);
-                }
-                cbor::text(out, &item.identifier);
-                if self.generation >= Generation::E {
-                    cbor::int(out, item.offset as i64 - window.start as i64);
-                }
+                let offset = item.offset as i64 - window.start as i64;
+                write(ExtraKey::Item { identifier: &item.identifier, offset });
             }
             Key::Salt => {
                 let Some(salt) = &self.request.cache_salt else { return };
-                if tagged {
-                    cbor::array(out, 2);
-                    cbor::text(out, "cache_salt");
-                }
-                cbor::text(out, salt);
+                write(ExtraKey::CacheSalt(salt));
             }
             Key::PromptEmbeds => {
                 let Some(embeds) = &self.request.prompt_embeds else { return };
-                if tagged {
-                    cbor::array(out, 2);
-                    cbor::text(out, "prompt_embeds");
-                }
-                if self.generation >= Generation::D {
-                    cbor::bytes(out, &Sha256::digest(embeds.rows(window)));
+                if self.shape.generation >= Generation::D {
+                    write(ExtraKey::PromptEmbeds(&Sha256::digest(embeds.rows(window))));
                 } else {
-                    cbor::bytes(out, embeds.rows(window));
+                    write(ExtraKey::PromptEmbeds(embeds.rows(window)));
                 }
             }
         }

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::error::{ContractError, shown};
+use super::error::ContractError;
+use crate::release::{Release, Stage};
+use crate::shown::shown;
 
 /// A vLLM version, as `GET /version` or `vllm --version` prints it.
 ///
@@ -11,39 +13,19 @@ use super::error::{ContractError, shown};
 /// (`0.33.1.dev5+gabcdef`), post-releases and local labels (`0.32.0+cpu`). Versions are ordered as
 /// Python orders them, except that post-releases and local labels equal their release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Version {
-    numbers: [u16; 4],
-    // After the numbers: a pre-release sorts before its release.
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Stage {
-    Dev,
-    Pre,
-    Release,
-}
+pub struct Version(Release);
 
 impl Version {
     /// The release `major.minor.patch`.
     #[must_use]
     pub const fn release(major: u16, minor: u16, patch: u16) -> Self {
-        Self { numbers: [major, minor, patch, 0], stage: Stage::Release }
+        Self(Release::new(major, minor, patch))
     }
 }
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [major, minor, patch, fourth] = self.numbers;
-        write!(f, "{major}.{minor}.{patch}")?;
-        if fourth > 0 {
-            write!(f, ".{fourth}")?;
-        }
-        f.write_str(match self.stage {
-            Stage::Dev => ".dev",
-            Stage::Pre => "rc",
-            Stage::Release => "",
-        })
+        self.0.fmt(f)
     }
 }
 
@@ -54,58 +36,9 @@ impl FromStr for Version {
     /// [`ContractError::BadVersion`] unless the text has two to four numbers below 65,536,
     /// followed by nothing but what the type's documentation names.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text).ok_or_else(|| ContractError::BadVersion { text: shown(text) })
-    }
-}
-
-fn parse(text: &str) -> Option<Version> {
-    let text = text.trim();
-    let text = text.strip_prefix('v').unwrap_or(text);
-    let (public, local) = text.split_once('+').map_or((text, None), |(p, l)| (p, Some(l)));
-    if local.is_some_and(|l| l.is_empty() || !l.bytes().all(is_local)) {
-        return None;
-    }
-    let mut numbers = [0u16; 4];
-    let mut stage = Stage::Release;
-    let mut count = 0;
-    for part in public.split('.') {
-        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, suffix) = part.split_at(digits);
-        if !number.is_empty() {
-            // Once a suffix has been read, no further release number may follow.
-            if stage != Stage::Release {
-                return None;
-            }
-            *numbers.get_mut(count)? = number.parse().ok()?;
-            count += 1;
-        } else if count < 2 {
-            return None;
-        }
-        if !suffix.is_empty() {
-            stage = stage.min(stage_of(suffix)?);
-        } else if number.is_empty() {
-            return None;
-        }
-    }
-    (count >= 2).then_some(Version { numbers, stage })
-}
-
-fn is_local(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_')
-}
-
-/// The stage that a suffix such as `rc1`, `dev12` or `post1` names.
-fn stage_of(suffix: &str) -> Option<Stage> {
-    let letters = suffix.bytes().take_while(u8::is_ascii_alphabetic).count();
-    let (name, number) = suffix.split_at(letters);
-    if !number.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    match name {
-        "dev" => Some(Stage::Dev),
-        "a" | "b" | "rc" => Some(Stage::Pre),
-        "post" => Some(Stage::Release),
-        _ => None,
+        Release::parse(text)
+            .map(Self)
+            .ok_or_else(|| ContractError::BadVersion { text: shown(text) })
     }
 }
 
@@ -164,10 +97,10 @@ impl Generation {
     /// that changed the contract.
     pub fn of(version: Version) -> Result<Self, ContractError> {
         let unverified = |why| Err(ContractError::UnverifiedVersion { version, why });
-        match version.stage {
+        match version.0.stage {
             Stage::Dev => return unverified("a development build may hold any later change"),
             Stage::Pre => {
-                let release = Version { stage: Stage::Release, ..version };
+                let release = Version(Release { stage: Stage::Release, ..version.0 });
                 let mut changes = GENERATIONS.iter().map(|(_, first)| first);
                 if changes.any(|v| *v == release) || OTHER_BOUNDARIES.contains(&release) {
                     return unverified("a pre-release of a release that changed the contract");

@@ -71,6 +71,8 @@ fn prompt_logprobs_follow_echo() {
 fn python_superset_is_tolerated() {
     let e = parse(r#"{"temperature":NaN,"a":[Infinity,-Infinity],"model":"m"}"#).unwrap();
     assert_eq!(e.model.as_deref(), Some("m"));
+    let e = parse("\u{feff}{\"model\":\"m\"}").unwrap();
+    assert_eq!(e.model.as_deref(), Some("m"));
 }
 
 #[test]
@@ -78,7 +80,7 @@ fn malformed_bodies_have_a_position() {
     let at = |body: &str| parse(body).unwrap_err().position;
     assert_eq!(at("{\"model\": \"m\",\n  \"n\": }"), Some((2, 8)));
     assert_eq!(at("{} x"), Some((1, 4)));
-    assert_eq!(at("\u{feff}{}"), Some((1, 1)));
+    assert_eq!(at("\u{feff}{} x"), Some((1, 4)));
     assert_eq!(at(""), Some((1, 1)));
     assert_eq!(at("[1"), Some((1, 1)));
     let error = parse("{\"a\":1,}").unwrap_err();

@@ -58,7 +58,10 @@ impl Server {
             kept: VecDeque::new(),
             state: State {
                 topic: options.topic.clone(),
-                endpoint: "tcp://127.0.0.1:*".to_owned(),
+                endpoint: options
+                    .connect_to
+                    .clone()
+                    .unwrap_or_else(|| "tcp://127.0.0.1:*".to_owned()),
                 replay_endpoint: options.replay.map(|_| "tcp://127.0.0.1:*".to_owned()),
                 ..State::default()
             },

@@ -40,7 +40,10 @@ impl MetricsPage {
                     None => panic!("{line}: before any # TYPE"),
                 };
                 assert!(suffix.is_some_and(|s| allowed.contains(&s)), "{line}: in {family}");
-                assert!(series.insert((sample.name.clone(), sample.labels.clone())), "{line} twice");
+                assert!(
+                    series.insert((sample.name.clone(), sample.labels.clone())),
+                    "{line} twice"
+                );
                 page.samples.push(sample);
             }
         }

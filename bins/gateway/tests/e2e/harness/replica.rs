@@ -20,6 +20,8 @@ pub(crate) struct ReplicaOptions {
     /// Whether batches can be asked for again.
     pub(crate) replay: bool,
     pub(crate) tokenize: Option<Tokenize>,
+    /// Tokens per block.
+    pub(crate) block_size: u32,
 }
 
 impl Default for ReplicaOptions {
@@ -28,6 +30,7 @@ impl Default for ReplicaOptions {
             models: vec![Model::base("tiny")],
             replay: true,
             tokenize: Some(Golden::tokenize()),
+            block_size: BLOCK,
         }
     }
 }
@@ -68,6 +71,7 @@ impl Replica {
             models: options.models,
             kv_event_sources: Some(source),
             tokenize: options.tokenize,
+            block_size: options.block_size as usize,
             sink: Some(Box::new(move |stored| {
                 stores.lock().unwrap().extend(&stored.hashes);
                 let batch = payload::batch(Form::Map, 0.0, &[event(&stored)]);

@@ -20,7 +20,11 @@ pub(in crate::server) struct Page<'a> {
 /// Writes the page.
 pub(in crate::server) fn render(page: &Page<'_>) -> String {
     let mut out = Writer { out: String::with_capacity(16 << 10), page };
-    out.head("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", "gauge");
+    out.head(
+        "process_start_time_seconds",
+        "Start time of the process since unix epoch in seconds.",
+        "gauge",
+    );
     out.line("process_start_time_seconds", "", page.started);
     gauges(&mut out);
     counters(&mut out);
@@ -137,7 +141,11 @@ fn gauges(out: &mut Writer<'_>) {
     out.gauge("num_requests_waiting", "Number of requests waiting to be processed.", waiting);
     let parts: [Part<'_>; 2] =
         [("", ",reason=\"capacity\"", &waiting), ("", ",reason=\"deferred\"", &|_| 0.0)];
-    out.split_gauge("num_requests_waiting_by_reason", "Number of waiting requests by reason.", &parts);
+    out.split_gauge(
+        "num_requests_waiting_by_reason",
+        "Number of waiting requests by reason.",
+        &parts,
+    );
     let parts: [Part<'_>; 3] = [
         ("", ",sleep_state=\"awake\"", &|_| 1.0),
         ("", ",sleep_state=\"weights_offloaded\"", &|_| 0.0),

@@ -70,9 +70,9 @@ fn a_removed_orphan_leaves_its_place_to_those_behind_it() {
 
 #[test]
 fn a_very_long_chain_of_orphans_joins() {
-    let rig = Rig::with(Limits { orphans: 200_000, ..Limits::default() });
+    let rig = Rig::with(Limits { orphans: 50_000, ..Limits::default() });
     let slot = rig.slot();
-    let n = 100_000;
+    let n = 30_000;
     let text = "q".repeat(n);
     // Last block first, one by one: the longest possible way back.
     for hash in (1..n as u64).rev() {

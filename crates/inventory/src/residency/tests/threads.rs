@@ -1,7 +1,7 @@
 //! Many threads at once: what readers may see meanwhile, and that the end is what one thread
 //! would have made of it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use super::*;
@@ -119,4 +119,37 @@ fn calls_that_race_with_unregister_leave_nothing_behind() {
         assert_eq!(rig.inventory.distinct_blocks(), 0);
         assert_eq!(rig.inventory.stats(slot), SlotStats::default());
     }
+}
+
+#[test]
+fn a_reader_sees_all_or_nothing_of_an_endpoint_being_cleared() {
+    let rig = Rig::new();
+    let slot = rig.slot();
+    let text = "q".repeat(256);
+    let hashes: Vec<u64> = (0..256).collect();
+    // Odd while nothing but a clear is under way.
+    let phase = AtomicU32::new(0);
+    let looks = AtomicU32::new(0);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut rounds = 0;
+            while rounds < 300 || (looks.load(Ordering::SeqCst) < 50 && rounds < 100_000) {
+                rig.store(slot, None, &hashes, &text);
+                phase.fetch_add(1, Ordering::SeqCst);
+                rig.inventory.clear(slot);
+                phase.fetch_add(1, Ordering::SeqCst);
+                rounds += 1;
+            }
+        });
+        let keys = rig.inventory.space().chain(rig.root, &tokens(&text), SIZE as usize);
+        while !writer.is_finished() {
+            let before = phase.load(Ordering::SeqCst);
+            let resident = rig.inventory.overlaps(&keys, SIZE).get(slot).resident();
+            if before % 2 == 1 && before == phase.load(Ordering::SeqCst) {
+                assert!(resident == 0 || resident == 512, "{resident}");
+                looks.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    assert!(looks.into_inner() > 0);
 }

@@ -1,0 +1,222 @@
+//! Completions and chats: from the body to the engine and back.
+
+mod answer;
+pub(super) mod ask;
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Response, StatusCode};
+use http_body::{Body, Frame};
+use kvasir_prompt::Api;
+use tokio::sync::mpsc;
+
+use self::answer::{Answer, Head, event};
+use self::ask::Ask;
+use super::body::{Broken, Payload};
+use super::metrics::unix_seconds;
+use super::rank::{Generated, Submission};
+use super::refusal::{Refusal, json_response};
+use super::state::State;
+use crate::{Request, RequestId};
+
+/// Serves one generation request.
+pub(super) async fn generate(
+    state: &Arc<State>,
+    api: Api,
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Result<Response<Payload>, Refusal> {
+    let arrived = Instant::now();
+    let rank = chosen_rank(state, headers)?;
+    let ask = Ask::read(state, api, body).await?;
+    let ignored = ask.ignored.join(", ");
+    let (ticket, generated) = submit(state, &ask, rank, arrived)?;
+    let head = Head {
+        id: request_id(state, headers),
+        created: unix_seconds() as u64,
+        fingerprint: state.fingerprint.clone(),
+        block_size: state.engine.block_size,
+        report_cached_tokens: state.config.report_cached_tokens,
+        modern: state.is_modern(),
+    };
+    let (stream, answer) = (ask.stream, Answer::new(ask, head));
+    let mut response = if stream {
+        let body = EventStream { answer, generated, events: VecDeque::new(), done: false, ticket };
+        let mut response = Response::new(Payload::stream(body));
+        let kind = HeaderValue::from_static("text/event-stream; charset=utf-8");
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        response
+    } else {
+        whole(answer, generated, ticket).await?
+    };
+    if let (false, Ok(value)) = (ignored.is_empty(), HeaderValue::from_str(&ignored)) {
+        response.headers_mut().insert("x-sim-ignored", value);
+    }
+    Ok(response)
+}
+
+/// The rank a client asks for.
+fn chosen_rank(state: &State, headers: &HeaderMap) -> Result<Option<usize>, Refusal> {
+    let Some(value) = headers.get("x-data-parallel-rank") else { return Ok(None) };
+    let ranks = state.ranks.len();
+    let Some(rank) = value.to_str().ok().and_then(|text| text.trim().parse::<i64>().ok()) else {
+        return Err(Refusal::bad("X-data-parallel-rank must be an integer."));
+    };
+    match usize::try_from(rank) {
+        Ok(rank) if rank < ranks => Ok(Some(rank)),
+        _ => Err(Refusal::bad(format!("data_parallel_rank {rank} is out of range [0, {ranks})."))),
+    }
+}
+
+/// The client's own id, or one of 16 hexadecimal digits.
+fn request_id(state: &State, headers: &HeaderMap) -> String {
+    let own = headers.get("x-request-id").and_then(|id| id.to_str().ok());
+    match own.filter(|id| !id.is_empty()) {
+        Some(id) => id.to_owned(),
+        None => format!("{:016x}", state.random()),
+    }
+}
+
+/// Unfinished sequences of one client's request; they are aborted when it is dropped.
+#[derive(Debug)]
+struct Ticket {
+    state: Arc<State>,
+    /// By choice: which rank has it, and under which number.
+    open: Vec<Option<(usize, RequestId)>>,
+}
+
+impl Ticket {
+    fn ended(&mut self, choice: usize) {
+        if let Some(open) = self.open.get_mut(choice) {
+            *open = None;
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        for (rank, id) in self.open.iter().flatten() {
+            if let Some(rank) = self.state.ranks.get(*rank) {
+                rank.abort(*id);
+            }
+        }
+    }
+}
+
+/// Hands every sequence to its rank; those of one rank arrive there together.
+fn submit(
+    state: &Arc<State>,
+    ask: &Ask,
+    rank: Option<usize>,
+    arrived: Instant,
+) -> Result<(Ticket, mpsc::UnboundedReceiver<Generated>), Refusal> {
+    let (sink, generated) = mpsc::unbounded_channel();
+    let adapter: Option<Arc<str>> = ask.lora.as_ref().map(|lora| lora.name.as_str().into());
+    let mut by_rank: Vec<Vec<Submission>> = state.ranks.iter().map(|_| Vec::new()).collect();
+    let mut open = Vec::with_capacity(ask.choices());
+    for choice in 0..ask.choices() {
+        let id = state.next_id();
+        let max_tokens = ask.max_tokens.get(choice / ask.n).copied().unwrap_or(1);
+        let request = Request {
+            ignore_eos: ask.ignore_eos,
+            lora: ask.lora.clone(),
+            cache_salt: ask.cache_salt.clone(),
+            session_id: ask.session_id.clone(),
+            ..Request::new(id, ask.prompt(choice).to_vec(), max_tokens)
+        };
+        let chosen = rank
+            .unwrap_or_else(|| state.least_loaded(|rank| by_rank.get(rank).map_or(0, Vec::len)));
+        open.push(Some((chosen, id)));
+        if let Some(submissions) = by_rank.get_mut(chosen) {
+            let (sink, adapter, n) = (sink.clone(), adapter.clone(), ask.n);
+            submissions.push(Submission { request, choice, sink, adapter, n, arrived });
+        }
+    }
+    // Where one rank has no room, what the others got is aborted with the ticket.
+    let ticket = Ticket { state: Arc::clone(state), open };
+    for (rank, submissions) in state.ranks.iter().zip(by_rank) {
+        if !submissions.is_empty() {
+            rank.submit(submissions).map_err(|_| Refusal::busy())?;
+        }
+    }
+    Ok((ticket, generated))
+}
+
+/// Collects an answer that is not streamed.
+async fn whole(
+    mut answer: Answer,
+    mut generated: mpsc::UnboundedReceiver<Generated>,
+    mut ticket: Ticket,
+) -> Result<Response<Payload>, Refusal> {
+    while !answer.is_finished() {
+        match generated.recv().await {
+            Some(Generated::Token { choice, token, finished, cached_tokens }) => {
+                answer.token(choice, token, finished, cached_tokens, None);
+                if finished.is_some() {
+                    ticket.ended(choice);
+                }
+            }
+            Some(Generated::Refused(error)) => return Err(Refusal::bad(error.to_string())),
+            None => return Err(engine_dead()),
+        }
+    }
+    Ok(json_response(StatusCode::OK, &answer.whole()).map(Payload::full))
+}
+
+fn engine_dead() -> Refusal {
+    let message = "EngineCore encountered an issue.";
+    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message)
+}
+
+/// The body of a streamed answer: an event a token, as they come.
+#[derive(Debug)]
+pub(super) struct EventStream {
+    answer: Answer,
+    generated: mpsc::UnboundedReceiver<Generated>,
+    events: VecDeque<Bytes>,
+    done: bool,
+    ticket: Ticket,
+}
+
+impl Body for EventStream {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(event) = this.events.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(event))));
+            }
+            if this.done {
+                return Poll::Ready(None);
+            }
+            match std::task::ready!(this.generated.poll_recv(cx)) {
+                Some(Generated::Token { choice, token, finished, cached_tokens }) => {
+                    let events = Some(&mut this.events);
+                    this.answer.token(choice, token, finished, cached_tokens, events);
+                    if finished.is_some() {
+                        this.ticket.ended(choice);
+                    }
+                    this.done = this.answer.is_finished();
+                }
+                Some(Generated::Refused(error)) => {
+                    this.events.push_back(event(&Refusal::bad(error.to_string()).to_json()));
+                    this.events.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
+                    this.done = true;
+                }
+                // The engine is gone, and so is its connection to the client.
+                None => return Poll::Ready(Some(Err(Broken))),
+            }
+        }
+    }
+}
