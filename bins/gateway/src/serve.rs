@@ -1,6 +1,7 @@
 //! Wires the libraries and runs them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kvasir_config::{Config, EngineUrl};
@@ -12,12 +13,15 @@ use tokio::net::TcpListener;
 
 use crate::{spec, telemetry, url_mode};
 
+/// How long what was cut off may take to say so in the log.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// Serves until SIGINT or SIGTERM: `fleet`, or what is found at `urls` where there are any.
 pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Result<()> {
     let metrics_page = telemetry::start_metrics()?;
     let inventory = Arc::new(Inventory::new(KeySpace::new(spec::random()?), Limits::default()));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async move {
+    let ended = runtime.block_on(async move {
         let listener = TcpListener::bind(config.listen)
             .await
             .with_context(|| format!("cannot listen on {}", config.listen))?;
@@ -37,7 +41,10 @@ pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Res
         tracing::info!(address = %listener.local_addr()?, "listening");
         serve(app, listener, stop_signal(), grace).await;
         Ok(())
-    })
+    });
+    // A prompt that is being tokenised for nobody would otherwise be waited for.
+    runtime.shutdown_timeout(LAST_WORDS);
+    ended
 }
 
 async fn find_engines(

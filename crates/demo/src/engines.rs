@@ -15,12 +15,12 @@ const MAX_MODEL_LEN: usize = 4_096;
 pub fn engine_config() -> EngineConfig {
     EngineConfig {
         block_size: 16,
-        num_blocks: 1_001,
+        num_blocks: crate::workload::tune("T_BLOCKS", 801),
         max_model_len: MAX_MODEL_LEN,
         max_num_batched_tokens: 2_048,
         max_num_seqs: 64,
         max_waiting: 256,
-        cost: CostModel::MID_GPU,
+        cost: CostModel::MID_GPU.faster(crate::workload::tune("T_SPEED", 100) as f64 / 100.0),
         ..EngineConfig::default()
     }
 }

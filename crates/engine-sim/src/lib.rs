@@ -29,8 +29,9 @@
 //! What is modelled, and from where:
 //!
 //! * the cache and the scheduler follow the published sources of vLLM 0.20 to 0.32 (first-come
-//!   first-served policy, one full-attention cache group, synchronous scheduling), and their
-//!   events are compared byte for byte with recordings of real servers;
+//!   first-served policy, one full-attention cache group, synchronous scheduling); their events
+//!   are compared byte for byte with recordings of real servers, and their steps with those of
+//!   vLLM 0.32's own scheduler under random load;
 //! * block hashes are the engine's own where `kvasir-kv-hash` has its contract, and opaque ones of
 //!   the right size otherwise ([`Hashing`]);
 //! * [`EventFormat`] encodes a batch as a given release does, 0.10 to 0.33;

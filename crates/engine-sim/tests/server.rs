@@ -1,5 +1,7 @@
 //! The server around the engine model, over real sockets.
 
+#![allow(clippy::unwrap_used, reason = "a test's own helpers fail the test")]
+
 #[path = "server/api.rs"]
 mod api;
 #[path = "server/common.rs"]

@@ -20,6 +20,27 @@ const SHA256_START: [u32; 8] = [
     0x5be0_cd19,
 ];
 
+/// What follows a message, but for its length.
+const PADDING: [u8; 72] = {
+    let mut bytes = [0; 72];
+    bytes[0] = 0x80;
+    bytes
+};
+
+/// The length of a message with its padding.
+#[inline]
+fn padded_len(len: usize) -> usize {
+    (len + 9).next_multiple_of(64)
+}
+
+/// Writes a digest's words.
+#[inline]
+pub(crate) fn put_big_endian(out: &mut [u8; 32], words: &[u32; 8]) {
+    for (out, word) in out.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+        *out = word.to_be_bytes();
+    }
+}
+
 /// A reusable message buffer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Buffer {
@@ -108,26 +129,43 @@ impl Buffer {
         self.len -= count;
     }
 
-    /// SHA-256 of the message. Writes the padding behind it and leaves the message as it is.
-    pub(crate) fn sha256(&mut self) -> [u8; 32] {
+    /// Writes SHA-256's padding behind the message, which stays as it is.
+    #[inline]
+    pub(crate) fn pad_for_sha256(&mut self) {
         self.reserve(0);
         let len = self.len;
-        let padded = (len + 9).next_multiple_of(64);
+        let padded = padded_len(len);
         let bits = (len as u64).wrapping_mul(8);
-        self.bytes[len] = 0x80;
-        self.bytes[len + 1..padded - 8].fill(0);
+        // Zeros of a fixed size, which may reach beyond the padding and into the slack.
+        self.bytes[len..len + 72].copy_from_slice(&PADDING);
         self.bytes[padded - 8..padded].copy_from_slice(&bits.to_be_bytes());
-        let (blocks, _) = self.bytes[..padded].as_chunks::<64>();
+    }
+
+    /// SHA-256 of the message, which must have been [padded](Self::pad_for_sha256) at this length.
+    #[inline]
+    pub(crate) fn padded_sha256(&self) -> [u32; 8] {
+        let (blocks, _) = self.bytes[..padded_len(self.len)].as_chunks::<64>();
         let mut state = SHA256_START;
         compress256(&mut state, blocks);
+        state
+    }
+
+    /// SHA-256 of the message. Writes the padding behind it and leaves the message as it is.
+    pub(crate) fn sha256(&mut self) -> [u8; 32] {
+        self.pad_for_sha256();
         let mut digest = [0; 32];
-        for (out, word) in digest.as_chunks_mut::<4>().0.iter_mut().zip(state) {
-            *out = word.to_be_bytes();
-        }
+        put_big_endian(&mut digest, &self.padded_sha256());
         digest
     }
 
+    /// 32 bytes written earlier, to write them anew.
+    #[inline]
+    pub(crate) fn slot(&mut self, at: usize) -> Option<&mut [u8; 32]> {
+        self.bytes.get_mut(at..)?.first_chunk_mut()
+    }
+
     /// XXH3-128 of the message, seed 0, high half first.
+    #[inline]
     pub(crate) fn xxh3_128(&self) -> [u8; 16] {
         XxHash3_128::oneshot(self.as_slice()).to_be_bytes()
     }

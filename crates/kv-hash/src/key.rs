@@ -113,8 +113,10 @@ impl KeySpace {
             put_part(scratch, Some(extra.identity));
             scratch.extend_from_slice(&extra.offset.to_le_bytes());
         }
-        for token in tokens {
-            scratch.extend_from_slice(&token.to_le_bytes());
+        let start = scratch.len();
+        scratch.resize(start + tokens.len() * 4, 0);
+        for (word, token) in scratch[start..].as_chunks_mut::<4>().0.iter_mut().zip(tokens) {
+            *word = token.to_le_bytes();
         }
         self.digest(scratch)
     }

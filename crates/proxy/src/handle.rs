@@ -138,9 +138,10 @@ async fn try_engines(
     let pool = &plan.resolved.pool;
     let mut tried: Vec<Arc<Endpoint>> = Vec::new();
     let mut last: Option<Failure> = None;
-    while log.attempts < MAX_ATTEMPTS {
+    let mut broke = 0;
+    while broke < MAX_ATTEMPTS {
         let mut chosen = pool.choose(&plan.model, &plan.evidence, &tried);
-        if chosen.is_none() && log.attempts == 1 && matches!(last, Some(Failure::Broke(_))) {
+        if chosen.is_none() && broke == 1 && matches!(last, Some(Failure::Broke(_))) {
             chosen = pool.choose(&plan.model, &plan.evidence, &[]);
         }
         let Some(chosen) = chosen else { break };
@@ -162,8 +163,9 @@ async fn try_engines(
                 metrics::counter!("kvasir_failed_attempts_total",
                     "endpoint" => endpoint.url().to_owned(), "cause" => failure.as_str())
                 .increment(1);
-                if let Failure::Connect(why) = &failure {
-                    endpoint.mark_unreachable(why);
+                match &failure {
+                    Failure::Connect(why) => endpoint.mark_unreachable(why),
+                    Failure::Broke(_) => broke += 1,
                 }
                 tried.push(endpoint);
                 last = Some(failure);

@@ -20,11 +20,13 @@ fn drain(engine: &mut Engine) -> Vec<StepOutcome> {
 }
 
 fn stored(outcome: &StepOutcome) -> Vec<&BlockStored> {
-    let stored = |event| match event {
-        &Event::Stored(ref stored) => Some(stored.as_ref()),
-        _ => None,
-    };
-    outcome.events.iter().filter_map(stored).collect()
+    let mut all = Vec::new();
+    for event in &outcome.events {
+        if let Event::Stored(stored) = event {
+            all.push(stored.as_ref());
+        }
+    }
+    all
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn optional<T>(out: &mut Writer, value: Option<T>, write: impl FnOnce(&mut Write
 }
 
 fn text(out: &mut Writer, value: Option<&str>) {
-    optional(out, value, |out, text| out.text(text));
+    optional(out, value, Writer::text);
 }
 
 fn tokens(out: &mut Writer, tokens: &[u32]) {

@@ -72,7 +72,11 @@ impl Chain {
             }
             self.tail = window;
         }
-        if self.tail.is_empty() {
+        if self.tail.is_empty() && self.extras.is_empty() && need == self.block_size {
+            let parent = self.parent();
+            self.hasher.hash_plain_blocks(&parent, rest, need, &mut self.digests);
+            rest = &rest[rest.len() - rest.len() % need..];
+        } else if self.tail.is_empty() {
             while let Some(window) = rest.get(..need) {
                 self.hash_block(window);
                 rest = &rest[self.block_size..];
@@ -114,6 +118,10 @@ impl Chain {
         self.hasher.preimage()
     }
 
+    fn parent(&self) -> Digest {
+        self.digests.last().copied().unwrap_or(self.contract.none_hash())
+    }
+
     /// Hashes the next block: `window` is its tokens and then its lookahead tokens.
     #[inline]
     fn hash_block(&mut self, window: &[u32]) {
@@ -122,7 +130,7 @@ impl Chain {
         if !self.extras.is_empty() {
             self.extras.collect(&mut self.keys, &covered, start + self.block_size);
         }
-        let parent = self.digests.last().copied().unwrap_or(self.contract.none_hash());
+        let parent = self.parent();
         let keys = WindowKeys { extras: &self.extras, keys: &self.keys, covered };
         let tokens = window.split_at(self.block_size);
         let digest = self.hasher.hash_with(&parent, tokens, self.keys.len(), &keys);

@@ -75,6 +75,11 @@ impl Shape {
         self.generation >= Generation::G
     }
 
+    /// Whether a parent takes the same bytes whatever its value.
+    pub(super) fn fixed_parents(self) -> bool {
+        self.generation > Generation::A
+    }
+
     /// Whether this generation can hash the key.
     pub(super) fn check(self, key: &ExtraKey<'_>) -> Result<(), ContractError> {
         let ExtraKey::Lora(lora) = key else { return Ok(()) };

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 /// A named token set, or a formula of the file: `formula:<name>:<count>`.
-pub fn tokens(doc: &Value, name: &str) -> Vec<u32> {
+pub(crate) fn tokens(doc: &Value, name: &str) -> Vec<u32> {
     let Some(formula) = name.strip_prefix("formula:") else {
         let ids = doc["token_sets"][name].as_array().unwrap();
         let ids: Vec<i64> = ids.iter().map(|t| t.as_i64().unwrap()).collect();
@@ -22,33 +22,33 @@ pub fn tokens(doc: &Value, name: &str) -> Vec<u32> {
 }
 
 /// A directory below `testdata/golden`.
-pub fn dir(name: &str) -> PathBuf {
+pub(crate) fn dir(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../../testdata/golden", name].iter().collect()
 }
 
-pub fn json(directory: &str, file: &str) -> Value {
+pub(crate) fn json(directory: &str, file: &str) -> Value {
     serde_json::from_slice(&std::fs::read(dir(directory).join(file)).unwrap()).unwrap()
 }
 
 /// The names of a directory's files that start with `prefix`.
-pub fn files_on_disk(directory: &str, prefix: &str) -> Vec<String> {
+pub(crate) fn files_on_disk(directory: &str, prefix: &str) -> Vec<String> {
     let names = std::fs::read_dir(dir(directory)).unwrap().map(|e| e.unwrap().file_name());
     names.map(|n| n.into_string().unwrap()).filter(|n| n.starts_with(prefix)).collect()
 }
 
-pub fn text(value: &Value) -> &str {
+pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("not text: {value}"))
 }
 
-pub fn strings(value: &Value) -> impl Iterator<Item = &str> {
+pub(crate) fn strings(value: &Value) -> impl Iterator<Item = &str> {
     value.as_array().unwrap().iter().map(text)
 }
 
-pub fn size(value: &Value) -> usize {
+pub(crate) fn size(value: &Value) -> usize {
     value.as_u64().unwrap_or_else(|| panic!("not a size: {value}")) as usize
 }
 
-pub fn unhex(hex: &str) -> Vec<u8> {
+pub(crate) fn unhex(hex: &str) -> Vec<u8> {
     assert!(hex.len().is_multiple_of(2));
     let byte = |i: usize| u8::from_str_radix(&hex[i..i + 2], 16).unwrap();
     (0..hex.len()).step_by(2).map(byte).collect()

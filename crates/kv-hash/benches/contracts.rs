@@ -1,0 +1,295 @@
+//! What each contract costs per block of 16 tokens, against the raw digest of the same bytes in the
+//! same run: `cargo bench -p kvasir-kv-hash`.
+//!
+//! Rounds of all subjects alternate and the best round of each counts, so that a busy machine
+//! disturbs them alike. A ratio beyond its target is marked `OVER` and ends the run with an error.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::exit,
+    missing_docs,
+    reason = "a program for the terminal"
+)]
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use kvasir_kv_hash::{BlockKey, KeySpace, Scope, loxilb, sglang, trtllm, vllm};
+use sha2::{Digest as _, Sha256};
+use twox_hash::{XxHash3_64, XxHash3_128};
+
+const BLOCK: usize = 16;
+const BLOCKS: usize = 256;
+const ROUNDS: usize = 60;
+
+/// Something that hashes `BLOCKS` blocks, and the best time per block so far.
+struct Subject<'a> {
+    name: String,
+    run: Box<dyn FnMut() + 'a>,
+    best: f64,
+}
+
+impl<'a> Subject<'a> {
+    fn new(name: &str, run: impl FnMut() + 'a) -> Self {
+        Self { name: name.to_owned(), run: Box::new(run), best: f64::INFINITY }
+    }
+}
+
+/// Nanoseconds per block of each subject, in order.
+fn measure(subjects: &mut [Subject<'_>]) {
+    for _ in 0..ROUNDS {
+        for subject in &mut *subjects {
+            let start = Instant::now();
+            (subject.run)();
+            (subject.run)();
+            (subject.run)();
+            (subject.run)();
+            let nanos = start.elapsed().as_nanos() as f64 / (4 * BLOCKS) as f64;
+            subject.best = subject.best.min(nanos);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Report {
+    over: usize,
+}
+
+impl Report {
+    fn line(&mut self, name: &str, nanos: f64, against: (&str, f64), target: Option<f64>) {
+        let ratio = nanos / against.1;
+        let verdict = match target {
+            Some(target) if ratio > target => {
+                self.over += 1;
+                format!("OVER {target}")
+            }
+            Some(target) => format!("<= {target}"),
+            None => String::new(),
+        };
+        let mega = BLOCK as f64 * 1e3 / nanos;
+        println!(
+            "{name:<34} {nanos:8.1} ns/block {mega:8.1} Mtoken/s  {ratio:5.2} x {:<26} {verdict}",
+            against.0
+        );
+    }
+}
+
+/// Token ids as text has them: most are small. About 4 in 5 take at most 16 bits.
+fn text_tokens() -> Vec<u32> {
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1u64 << 53) as f64
+    };
+    (0..BLOCK * BLOCKS).map(|_| (next().powi(6) * 128_256.0) as u32).collect()
+}
+
+/// Ids spread evenly over a vocabulary of 128,256: half take more than 16 bits, as no text does.
+fn even_tokens() -> Vec<u32> {
+    (0..(BLOCK * BLOCKS) as u64).map(|i| ((i * 2_654_435_761 + 12_345) % 128_256) as u32).collect()
+}
+
+fn contract(algorithm: vllm::Algorithm) -> vllm::Contract {
+    let version = match algorithm {
+        vllm::Algorithm::Sha256Cbor64Bit => vllm::Version::release(0, 10, 0),
+        _ => vllm::Version::release(0, 33, 0),
+    };
+    vllm::Contract::new(version, algorithm, Some("0")).unwrap()
+}
+
+fn preimages(algorithm: vllm::Algorithm, tokens: &[u32]) -> Vec<Vec<u8>> {
+    let mut chain = contract(algorithm).chain(BLOCK).unwrap();
+    let blocks = tokens.chunks(BLOCK).map(|block| {
+        chain.append(block);
+        chain.preimage().to_vec()
+    });
+    blocks.collect()
+}
+
+fn raw_sha256(messages: &[Vec<u8>]) {
+    messages.iter().for_each(|message| {
+        black_box(Sha256::digest(black_box(message)));
+    });
+}
+
+fn raw_xxh3(messages: &[Vec<u8>]) {
+    for message in messages {
+        black_box(XxHash3_128::oneshot(black_box(message)));
+    }
+}
+
+fn vllm(report: &mut Report, tokens: &[u32]) {
+    use vllm::Algorithm::{Sha256, Sha256Cbor, Sha256Cbor64Bit, Xxhash, XxhashCbor};
+    let algorithms = [Sha256Cbor, Sha256, Sha256Cbor64Bit, XxhashCbor, Xxhash];
+    let messages: Vec<_> = algorithms.iter().map(|&a| preimages(a, tokens)).collect();
+    let mut subjects = Vec::new();
+    for (&algorithm, messages) in algorithms.iter().zip(&messages) {
+        let empty = contract(algorithm).chain(BLOCK).unwrap();
+        subjects.push(Subject::new(algorithm.as_str(), move || {
+            let mut chain = empty.clone();
+            black_box(chain.append(black_box(tokens)));
+        }));
+        let xxh3 = matches!(algorithm, Xxhash | XxhashCbor);
+        let raw = if xxh3 { raw_xxh3 } else { raw_sha256 };
+        let name = if xxh3 { "raw XXH3-128" } else { "raw SHA-256" };
+        subjects.push(Subject::new(name, move || raw(messages)));
+    }
+    measure(&mut subjects);
+    for (algorithm, pair) in algorithms.iter().zip(subjects.chunks(2)) {
+        let target = (*algorithm == Sha256Cbor).then_some(1.15);
+        let name = format!("vLLM {}", pair[0].name);
+        report.line(&name, pair[0].best, (&pair[1].name, pair[1].best), target);
+    }
+    let best = |i: usize| subjects[2 * i].best;
+    let bytes = |i: usize| messages[i].iter().map(Vec::len).sum::<usize>() as f64 / BLOCKS as f64;
+    let blocks = |i: usize| {
+        let blocks = messages[i].iter().map(|m| (m.len() + 9).div_ceil(64)).sum::<usize>();
+        blocks as f64 / BLOCKS as f64
+    };
+    report.line("vLLM sha256 (pickle)", best(1), ("sha256_cbor", best(0)), Some(1.3));
+    report.line("vLLM xxhash (pickle)", best(4), ("xxhash_cbor", best(3)), Some(1.3));
+    println!(
+        "  bytes per block: CBOR {:.1}, pickle {:.1}; SHA-256 compressions: {:.2}, {:.2} ({:.2} x)",
+        bytes(0),
+        bytes(1),
+        blocks(0),
+        blocks(1),
+        blocks(1) / blocks(0)
+    );
+}
+
+fn own(report: &mut Report, tokens: &[u32]) {
+    let space = KeySpace::fixed();
+    let root = space.root(&Scope { model: "m", ..Scope::default() });
+    let message = |block: &[u32]| {
+        let mut bytes = vec![7; 16];
+        bytes.extend(block.iter().flat_map(|token| token.to_le_bytes()));
+        bytes
+    };
+    let messages: Vec<Vec<u8>> = tokens.chunks(BLOCK).map(message).collect();
+    let mut keys: Vec<BlockKey> = Vec::with_capacity(BLOCKS);
+    let mut subjects = [
+        Subject::new("own BlockKey, chain", || {
+            black_box(space.chain(root, black_box(tokens), BLOCK));
+        }),
+        Subject::new("own BlockKey, next_with", || {
+            let mut scratch = Vec::new();
+            let mut parent = root;
+            keys.clear();
+            for block in black_box(tokens).chunks_exact(BLOCK) {
+                parent = space.next_with(&mut scratch, parent, block, &[]);
+                keys.push(parent);
+            }
+            black_box(&keys);
+        }),
+        Subject::new("raw XXH3-64", || {
+            for message in &messages {
+                black_box(XxHash3_64::oneshot(black_box(message)));
+            }
+        }),
+    ];
+    measure(&mut subjects);
+    let [chain, next, raw] = &subjects;
+    for subject in [chain, next] {
+        report.line(&subject.name, subject.best, (&raw.name, raw.best), Some(2.5));
+    }
+}
+
+fn others(report: &mut Report, tokens: &[u32]) {
+    let sglang = |version: &str| {
+        let version = version.parse().unwrap();
+        let format = sglang::EventFormat::Default;
+        sglang::Contract::new(version, format).unwrap().chain(BLOCK).unwrap()
+    };
+    let trtllm = |algorithm| {
+        let manager = trtllm::Manager::V2;
+        trtllm::Contract::new(algorithm, manager).unwrap().chain(BLOCK).unwrap()
+    };
+    let (chained, tuples) = (sglang("0.5.23"), sglang("0.5.5"));
+    let v1 = trtllm(trtllm::Algorithm::V1BlockKey);
+    let v2 = trtllm(trtllm::Algorithm::V2Sha256);
+    let loxilb = loxilb::Contract::new(loxilb::Algorithm::Sha256Cbor, Some("0"));
+    let loxilb = loxilb.chain(BLOCK).unwrap();
+    let message = |block: &[u32]| {
+        let mut bytes = vec![7; 32];
+        bytes.extend(block.iter().flat_map(|token| token.to_le_bytes()));
+        bytes
+    };
+    let chained_messages: Vec<Vec<u8>> = tokens.chunks(BLOCK).map(message).collect();
+    let cbor_messages = preimages(vllm::Algorithm::Sha256Cbor, tokens);
+    let mut subjects = [
+        Subject::new("SGLang 0.5.6+", || {
+            black_box(chained.clone().append(black_box(tokens)));
+        }),
+        Subject::new("TensorRT-LLM v2_sha256", || {
+            black_box(v2.clone().append(black_box(tokens)));
+        }),
+        Subject::new("raw SHA-256", || raw_sha256(&chained_messages)),
+        Subject::new("LoxiLB sha256_cbor", || {
+            black_box(loxilb.clone().append(black_box(tokens)));
+        }),
+        Subject::new("raw SHA-256", || raw_sha256(&cbor_messages)),
+        Subject::new("SGLang 0.5.1 to 0.5.5", || {
+            black_box(tuples.clone().append(black_box(tokens)));
+        }),
+        Subject::new("TensorRT-LLM v1_block_key", || {
+            black_box(v1.clone().append(black_box(tokens)));
+        }),
+    ];
+    measure(&mut subjects);
+    let [sglang, v2, raw, loxilb, raw_cbor, tuples, v1] = &subjects;
+    for (subject, raw) in
+        [(sglang, raw), (v2, raw), (loxilb, raw_cbor), (tuples, raw_cbor), (v1, raw_cbor)]
+    {
+        report.line(&subject.name, subject.best, (&raw.name, raw.best), None);
+    }
+}
+
+/// A block after a prompt of 100,000 tokens, against a block of a new prompt.
+fn appending(report: &mut Report, tokens: &[u32]) {
+    let contract = contract(vllm::Algorithm::Sha256Cbor);
+    let empty = contract.chain(BLOCK).unwrap();
+    let mut long = empty.clone();
+    while long.token_count() < 100_000 {
+        long.append(tokens);
+    }
+    let one_by_one = |mut chain: vllm::Chain| {
+        for block in black_box(tokens).chunks_exact(BLOCK) {
+            black_box(chain.append(block));
+        }
+    };
+    let (short_ready, long_ready) = (empty, long);
+    // Copying the long chain is no part of it.
+    let (mut short_best, mut long_best) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..ROUNDS {
+        for (ready, best) in [(&short_ready, &mut short_best), (&long_ready, &mut long_best)] {
+            let mut chain = ready.clone();
+            // The copy has no spare room: let it grow once, as a prompt does rarely.
+            chain.append(&tokens[..BLOCK]);
+            let start = Instant::now();
+            one_by_one(chain);
+            *best = best.min(start.elapsed().as_nanos() as f64 / BLOCKS as f64);
+        }
+    }
+    let against = ("block of a new prompt", short_best);
+    report.line("sha256_cbor, block after 100k", long_best, against, Some(1.5));
+}
+
+fn main() {
+    let mut report = Report::default();
+    for (name, tokens) in [("text", text_tokens()), ("even", even_tokens())] {
+        let short = tokens.iter().filter(|token| **token <= 0xffff).count();
+        println!("\n{name} tokens ({} % take at most 16 bits)", 100 * short / tokens.len());
+        vllm(&mut report, &tokens);
+        own(&mut report, &tokens);
+        others(&mut report, &tokens);
+        appending(&mut report, &tokens);
+    }
+    if report.over > 0 {
+        println!("\n{} ratios beyond their targets", report.over);
+        std::process::exit(1);
+    }
+}
