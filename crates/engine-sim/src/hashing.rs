@@ -43,14 +43,8 @@ impl Hashing {
                 let number = seed.unwrap_or_default().bytes().fold(0, |number, byte| {
                     splitmix64(number ^ u64::from(byte)) // any mixing does
                 });
-                let per_life = match seed {
-                    Some(_) => false,
-                    // From 0.29 the SHA-256 family starts from a constant.
-                    None => {
-                        version < Version::release(0, 29, 0)
-                            || !matches!(algorithm, Algorithm::Sha256 | Algorithm::Sha256Cbor)
-                    }
-                };
+                // Without a seed such an engine draws one at random.
+                let per_life = seed.is_none();
                 Ok(Self::Opaque(OpaqueHashing { seed: number, per_life }))
             }
             Err(other) => Err(other),

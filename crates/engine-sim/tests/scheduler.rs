@@ -2,6 +2,8 @@
 //! request a step computes, whom it puts back, what it generates, evicts, stores and counts
 //! (`testdata/golden/vllm-scheduler`). Here requests compete, unlike in most recordings.
 
+#![allow(clippy::unwrap_used, reason = "a test's own helpers fail the test")]
+
 use std::path::Path;
 
 use kvasir_engine_sim::{

@@ -9,7 +9,7 @@ use twox_hash::XxHash3_128;
 /// Room kept after the message: a whole word past the last token, and SHA-256's padding.
 const SLACK: usize = 128;
 
-const SHA256_START: [u32; 8] = [
+pub(crate) const SHA256_START: [u32; 8] = [
     0x6a09_e667,
     0xbb67_ae85,
     0x3c6e_f372,
@@ -67,8 +67,14 @@ impl Buffer {
     pub(crate) fn reserve(&mut self, more: usize) {
         let need = self.len + more + SLACK;
         if self.bytes.len() < need {
-            self.bytes.resize(need.next_power_of_two(), 0);
+            self.grow(need);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, need: usize) {
+        self.bytes.resize(need.next_power_of_two(), 0);
     }
 
     #[inline]
@@ -84,6 +90,15 @@ impl Buffer {
         self.len = end;
     }
 
+    /// Appends the first `keep` bytes of `bytes`, by a copy of fixed size.
+    #[inline]
+    pub(crate) fn put_fixed<const N: usize>(&mut self, bytes: &[u8; N], keep: usize) {
+        const { assert!(N <= SLACK, "must fit behind any message") };
+        self.reserve(keep);
+        self.bytes[self.len..self.len + N].copy_from_slice(bytes);
+        self.len += keep.min(N);
+    }
+
     /// Appends, for each token, the low `length` bytes of the word that `encode` gives for it.
     ///
     /// `longest` is the most that any token takes, at most 8.
@@ -92,15 +107,27 @@ impl Buffer {
         &mut self,
         tokens: &[u32],
         longest: usize,
-        encode: impl Fn(u32) -> (u64, usize),
+        encode: impl Fn(u32) -> (u64, usize) + Copy,
     ) {
         self.reserve(tokens.len() * longest);
-        let spare = &mut self.bytes[self.len..];
+        let (groups, rest) = tokens.as_chunks::<8>();
+        for group in groups {
+            self.put_group(group, encode);
+        }
+        if !rest.is_empty() {
+            self.put_group(rest, encode);
+        }
+    }
+
+    /// At most 8 tokens, for which there is room.
+    #[inline]
+    fn put_group(&mut self, tokens: &[u32], encode: impl Fn(u32) -> (u64, usize)) {
+        // The mask changes nothing, and shows the compiler that no store leaves the window.
+        let Some(window) = self.bytes[self.len..].first_chunk_mut::<72>() else { return };
         let mut at = 0;
         for &token in tokens {
             let (word, length) = encode(token);
-            debug_assert!(length <= longest && longest <= 8);
-            spare[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            window[at & 63..(at & 63) + 8].copy_from_slice(&word.to_le_bytes());
             at += length;
         }
         self.len += at;
@@ -141,26 +168,26 @@ impl Buffer {
         self.bytes[padded - 8..padded].copy_from_slice(&bits.to_be_bytes());
     }
 
-    /// SHA-256 of the message, which must have been [padded](Self::pad_for_sha256) at this length.
+    /// The blocks of the message, which must have been [padded](Self::pad_for_sha256) at this
+    /// length.
     #[inline]
-    pub(crate) fn padded_sha256(&self) -> [u32; 8] {
-        let (blocks, _) = self.bytes[..padded_len(self.len)].as_chunks::<64>();
-        let mut state = SHA256_START;
-        compress256(&mut state, blocks);
-        state
+    pub(crate) fn sha256_blocks(&self) -> &[[u8; 64]] {
+        self.bytes[..padded_len(self.len)].as_chunks().0
     }
 
     /// SHA-256 of the message. Writes the padding behind it and leaves the message as it is.
     pub(crate) fn sha256(&mut self) -> [u8; 32] {
         self.pad_for_sha256();
+        let mut state = SHA256_START;
+        compress256(&mut state, self.sha256_blocks());
         let mut digest = [0; 32];
-        put_big_endian(&mut digest, &self.padded_sha256());
+        put_big_endian(&mut digest, &state);
         digest
     }
 
-    /// 32 bytes written earlier, to write them anew.
+    /// Bytes written earlier, to write them anew.
     #[inline]
-    pub(crate) fn slot(&mut self, at: usize) -> Option<&mut [u8; 32]> {
+    pub(crate) fn slot<const N: usize>(&mut self, at: usize) -> Option<&mut [u8; N]> {
         self.bytes.get_mut(at..)?.first_chunk_mut()
     }
 

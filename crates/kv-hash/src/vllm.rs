@@ -37,6 +37,7 @@ mod error;
 mod extras;
 mod hasher;
 mod pickle;
+mod pipeline;
 mod seed;
 mod version;
 

@@ -257,20 +257,19 @@ fn an_adapter_without_its_path_cannot_be_hashed_where_the_path_is_hashed() {
 }
 
 #[test]
-fn engines_without_a_known_contract_hash_opaquely() {
+fn engines_that_draw_their_seed_hash_opaquely_and_anew_in_every_life() {
     let of = |version, algorithm, seed| Hashing::of_engine(version, algorithm, seed).unwrap();
     let (old, new) = (Version::release(0, 20, 2), Version::release(0, 32, 0));
-    let per_life = |hashing| match hashing {
-        Hashing::Opaque(opaque) => opaque.per_life,
-        Hashing::Contract(_) => panic!("a contract"),
-    };
-    assert!(matches!(of(new, Algorithm::Sha256Cbor, None), Hashing::Contract(_)));
-    assert!(per_life(of(old, Algorithm::Sha256Cbor, None)));
-    assert!(!per_life(of(old, Algorithm::Sha256, Some("0"))));
-    assert!(!per_life(of(new, Algorithm::Sha256, None)));
-    assert!(per_life(of(new, Algorithm::Xxhash, None)));
-    assert_ne!(of(old, Algorithm::Sha256, Some("1")), of(old, Algorithm::Sha256, Some("2")));
+    for known in [of(new, Algorithm::Sha256Cbor, None), of(old, Algorithm::Sha256Cbor, Some("0"))] {
+        assert!(matches!(known, Hashing::Contract(_)), "{known:?}");
+    }
+    for random in [of(old, Algorithm::Sha256Cbor, None), of(new, Algorithm::XxhashCbor, None)] {
+        let opaque = Hashing::Opaque(OpaqueHashing { seed: 0, per_life: true });
+        assert_eq!(random, opaque);
+    }
     assert!(Hashing::of_engine(old, Algorithm::Builtin, None).is_err());
+    let builtin = |seed| of(Version::release(0, 10, 0), Algorithm::Builtin, Some(seed));
+    assert_ne!(builtin("1"), builtin("2"));
 }
 
 #[test]

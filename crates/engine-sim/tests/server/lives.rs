@@ -71,7 +71,7 @@ async fn a_restart_can_be_asked_for_over_http() {
     let server = start(quick()).await;
     complete(&server, &prompt(1, 100), 1).await;
     let started = metric(&server, "process_start_time_seconds").await;
-    let asked = send(&server, "/sim/restart", &json!({"down_ms": 300})).await;
+    let asked = send(&server, "/sim/restart", &json!({"down_ms": 1_000})).await;
     assert_eq!((asked.status, asked.json()), (202, json!({"restarting": true})));
     let down = until(async || TcpStream::connect(addr(&server)).await.err(), Option::is_some).await;
     assert_eq!(down.map(|e| e.kind()), Some(ErrorKind::ConnectionRefused));

@@ -13,11 +13,21 @@ use super::sockets::{self, Received};
 /// Batches that may wait inside the SUB socket, the publishers' own default.
 const HIGH_WATER: i32 = 100_000;
 
+const SUCCEEDED: zmq::SocketEvent = zmq::SocketEvent::HANDSHAKE_SUCCEEDED;
+const DISCONNECTED: zmq::SocketEvent = zmq::SocketEvent::DISCONNECTED;
+const FAILURES: [zmq::SocketEvent; 3] = [
+    zmq::SocketEvent::HANDSHAKE_FAILED_NO_DETAIL,
+    zmq::SocketEvent::HANDSHAKE_FAILED_PROTOCOL,
+    zmq::SocketEvent::HANDSHAKE_FAILED_AUTH,
+];
+
 /// What became of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkEvent {
     Connected,
     Disconnected,
+    /// Whoever is at the other end speaks something else.
+    Refused,
 }
 
 pub(super) struct Link {
@@ -33,7 +43,6 @@ impl Link {
         context: &zmq::Context,
         config: &SubscriberConfig,
     ) -> Result<Self, zmq::Error> {
-        static MONITORS: AtomicU64 = AtomicU64::new(0);
         let subscription = context.socket(zmq::SUB)?;
         sockets::common_options(&subscription, config.max_message_bytes)?;
         subscription.set_rcvhwm(HIGH_WATER)?;
@@ -46,12 +55,14 @@ impl Link {
         subscription.set_subscribe(config.topic.as_bytes())?;
 
         // Before the connection starts, so that no event is missed.
-        let address =
-            format!("inproc://kv-events-monitor-{}", MONITORS.fetch_add(1, Ordering::Relaxed));
-        let events = zmq::SocketEvent::ALL.to_raw();
-        subscription.monitor(&address, i32::from(events))?;
+        let address = monitor_address();
+        let events = FAILURES.iter().chain(&[SUCCEEDED, DISCONNECTED]);
+        let events = events.fold(0, |mask, event| mask | i32::from(event.to_raw()));
+        subscription.monitor(&address, events)?;
         let monitor = context.socket(zmq::PAIR)?;
         monitor.set_linger(0)?;
+        // libzmq's I/O thread, which others share, waits for room: there is always some.
+        monitor.set_rcvhwm(0)?;
         monitor.connect(&address)?;
 
         let address = config.address.to_string();
@@ -91,25 +102,35 @@ impl Link {
         }
     }
 
-    /// A failed handshake is followed at once by the disconnect of its connection.
+    /// A failed handshake is followed at once by the disconnect of its connection. libzmq may
+    /// not try again after it.
     fn read_event(&mut self, event: u16) -> Option<LinkEvent> {
-        const FAILURES: [zmq::SocketEvent; 3] = [
-            zmq::SocketEvent::HANDSHAKE_FAILED_NO_DETAIL,
-            zmq::SocketEvent::HANDSHAKE_FAILED_PROTOCOL,
-            zmq::SocketEvent::HANDSHAKE_FAILED_AUTH,
-        ];
-        if event == zmq::SocketEvent::HANDSHAKE_SUCCEEDED.to_raw() {
+        if event == SUCCEEDED.to_raw() {
             return Some(LinkEvent::Connected);
         }
         if FAILURES.iter().any(|failure| failure.to_raw() == event) {
             self.failed = true;
-        } else if event == zmq::SocketEvent::DISCONNECTED.to_raw()
-            && !std::mem::take(&mut self.failed)
-        {
-            return Some(LinkEvent::Disconnected);
+        } else if event == DISCONNECTED.to_raw() {
+            let failed = std::mem::take(&mut self.failed);
+            return Some(if failed { LinkEvent::Refused } else { LinkEvent::Disconnected });
         }
         None
     }
+}
+
+impl Drop for Link {
+    /// Turns the monitor off before its reader goes: an event without a reader would stop
+    /// libzmq's I/O thread, and with it every subscriber that shares it. Monitoring no events,
+    /// somewhere else, is the one way to do so that the binding offers; should it fail, the
+    /// monitor is off all the same.
+    fn drop(&mut self) {
+        let _ = self.subscription.monitor(&monitor_address(), 0);
+    }
+}
+
+fn monitor_address() -> String {
+    static MONITORS: AtomicU64 = AtomicU64::new(0);
+    format!("inproc://kv-events-monitor-{}", MONITORS.fetch_add(1, Ordering::Relaxed))
 }
 
 /// libzmq counts in milliseconds, and takes 0 for a default.

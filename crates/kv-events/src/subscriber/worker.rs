@@ -228,9 +228,13 @@ impl Worker {
                     running.connected_at = Some(now);
                     running.stream.connected(now);
                 }
-                Some(LinkEvent::Disconnected) => {
+                // A stranger at our own address is no matter.
+                Some(LinkEvent::Refused) if self.config.bind => {}
+                Some(LinkEvent::Refused) => {
+                    tracing::debug!(address = %self.config.address, "no publisher answers there");
                     self.close(running);
                 }
+                Some(LinkEvent::Disconnected) => self.close(running),
             }
         }
         Ok(())

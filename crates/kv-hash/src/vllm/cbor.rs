@@ -50,11 +50,24 @@ impl<'a> Cbor<'a> {
     }
 }
 
-/// How an integer of each width is written: below 24, then 8, 16 and 32 bits.
-const SHIFT: [u32; 4] = [24, 24, 16, 0];
-const LEAD: [u64; 4] = [0, 24, 25, 26];
-const LEAD_BITS: [u32; 4] = [0, 8, 8, 8];
+/// How an integer of each width is written (below 24, then 8, 16 and 32 bits): its lead byte above
+/// its digits, and the shift that brings the lead byte to the top.
+const LEAD: [u64; 4] = [0, 24 << 8, 25 << 16, 26 << 32];
+const SHIFT: [u32; 4] = [56, 48, 40, 24];
 const LENGTH: [usize; 4] = [1, 2, 3, MAX_U32];
+
+/// No branch depends on a token's value: prompts mix widths at random.
+#[inline]
+fn token_word(token: u32) -> (u64, usize) {
+    let width = usize::from(token > 23) + usize::from(token > 0xff) + usize::from(token > 0xffff);
+    (((u64::from(token) | LEAD[width]) << SHIFT[width]).swap_bytes(), LENGTH[width])
+}
+
+/// Appends integers one after the other.
+#[inline]
+pub(super) fn put_tokens(out: &mut Buffer, tokens: &[u32]) {
+    out.put_tokens(tokens, MAX_U32, token_word);
+}
 
 impl Encode for Cbor<'_> {
     #[inline]
@@ -89,15 +102,9 @@ impl Encode for Cbor<'_> {
         }
     }
 
-    /// No branch depends on a token's value: prompts mix widths at random.
     #[inline]
     fn tokens(&mut self, tokens: &[u32]) {
-        self.out.put_tokens(tokens, MAX_U32, |token| {
-            let width =
-                usize::from(token > 23) + usize::from(token > 0xff) + usize::from(token > 0xffff);
-            let big_endian = u64::from((token << SHIFT[width]).swap_bytes());
-            (big_endian << LEAD_BITS[width] | LEAD[width], LENGTH[width])
-        });
+        put_tokens(self.out, tokens);
     }
 
     #[inline]

@@ -74,7 +74,7 @@ impl Chain {
         }
         if self.tail.is_empty() && self.extras.is_empty() && need == self.block_size {
             let parent = self.parent();
-            self.hasher.hash_plain_blocks(&parent, rest, need, &mut self.digests);
+            self.hasher.hash_plain_blocks(parent, rest, need, &mut self.digests);
             rest = &rest[rest.len() - rest.len() % need..];
         } else if self.tail.is_empty() {
             while let Some(window) = rest.get(..need) {

@@ -1,15 +1,14 @@
 //! Hashing of single blocks.
 
-use std::mem;
-
 use super::algorithm::{Algorithm, Function, Serialiser};
 use super::cbor::Cbor;
 use super::contract::Contract;
 use super::encode::{Encode, ExtraKey, Shape};
 use super::error::ContractError;
 use super::pickle::{Pickle, Seen};
+use super::pipeline::{self, Frame};
 use super::version::Generation;
-use crate::buffer::{Buffer, put_big_endian};
+use crate::buffer::Buffer;
 use crate::digest::Digest;
 
 /// Hashes blocks one by one, each after a parent the caller names.
@@ -31,12 +30,14 @@ use crate::digest::Digest;
 /// ```
 #[derive(Clone, Debug)]
 pub struct BlockHasher {
-    shape: Shape,
-    algorithm: Algorithm,
-    preimage: Buffer,
+    pub(super) shape: Shape,
+    pub(super) algorithm: Algorithm,
+    pub(super) preimage: Buffer,
     /// The preimage of the block after this one, where it is written early.
-    ahead: Buffer,
-    seen: Vec<Seen>,
+    pub(super) ahead: Buffer,
+    pub(super) seen: Vec<Seen>,
+    /// What surrounds the tokens of plain blocks of the size hashed last.
+    pub(super) frame: Option<Frame>,
 }
 
 /// The inputs of one block's hash, besides its parent.
@@ -57,7 +58,7 @@ impl BlockHasher {
 
     fn with(shape: Shape, algorithm: Algorithm) -> Self {
         let (preimage, ahead) = (Buffer::default(), Buffer::default());
-        Self { shape, algorithm, preimage, ahead, seen: Vec::new() }
+        Self { shape, algorithm, preimage, ahead, seen: Vec::new(), frame: None }
     }
 
     /// A hasher of plain text blocks, which are the same in every generation since digests are
@@ -124,73 +125,26 @@ impl BlockHasher {
     }
 
     /// Hashes the plain blocks that `tokens` begins with, after `parent`, and pushes their digests.
-    ///
-    /// Only the parent of a block has to wait for the hash before it. So the rest of each block is
-    /// serialised one block early, beside the hash before it, which leaves most of a processor
-    /// idle.
     pub(super) fn hash_plain_blocks(
         &mut self,
-        parent: &Digest,
-        tokens: &[u32],
+        mut parent: Digest,
+        mut tokens: &[u32],
         block_size: usize,
         digests: &mut Vec<Digest>,
     ) {
-        match self.algorithm.function() {
-            Function::Sha256 if parent.as_bytes().len() == 32 && self.shape.fixed_parents() => {
-                self.hash_ahead(parent, tokens, block_size, digests);
-            }
-            _ => {
-                let mut parent = *parent;
-                for block in tokens.chunks_exact(block_size) {
-                    parent = self.hash_with(&parent, (block, &[]), 0, &NoKeys);
-                    digests.push(parent);
-                }
-            }
-        }
-    }
-
-    fn hash_ahead(
-        &mut self,
-        parent: &Digest,
-        tokens: &[u32],
-        block_size: usize,
-        digests: &mut Vec<Digest>,
-    ) {
-        let at = match self.algorithm.serialiser() {
-            Serialiser::Cbor => CBOR_PARENT,
-            Serialiser::Pickle => PICKLE_PARENT,
-        };
-        let mut blocks = tokens.chunks_exact(block_size);
-        let Some(first) = blocks.next() else { return };
-        self.write(parent.as_bytes(), (first, &[]), 0, &NoKeys);
-        self.preimage.pad_for_sha256();
-        loop {
-            let next = blocks.next();
-            if let Some(next) = next {
-                mem::swap(&mut self.preimage, &mut self.ahead);
-                self.write(&[0; 32], (next, &[]), 0, &NoKeys);
-                self.preimage.pad_for_sha256();
-                mem::swap(&mut self.preimage, &mut self.ahead);
-            }
-            let words = self.preimage.padded_sha256();
-            let mut digest = [0; 32];
-            put_big_endian(&mut digest, &words);
-            digests.push(Digest::new32(digest));
-            if next.is_none() {
+        // A parent of another size, drawn at random, stands in front of the first block only.
+        while let Some((block, rest)) = tokens.split_at_checked(block_size) {
+            if parent.as_bytes().len() == self.algorithm.digest_len()
+                && pipeline::hash_blocks(self, &parent, tokens, block_size, digests).is_some()
+            {
                 return;
             }
-            mem::swap(&mut self.preimage, &mut self.ahead);
-            if let Some(slot) = self.preimage.slot(at) {
-                put_big_endian(slot, &words);
-            }
+            parent = self.hash_with(&parent, (block, &[]), 0, &NoKeys);
+            digests.push(parent);
+            tokens = rest;
         }
     }
 }
-
-/// Where a parent of 32 bytes lies in a preimage: after `83 58 20`, and after the protocol, the
-/// frame's header and `43 20`.
-const CBOR_PARENT: usize = 3;
-const PICKLE_PARENT: usize = 13;
 
 /// A plain block's keys.
 struct NoKeys;

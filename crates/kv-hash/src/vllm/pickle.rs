@@ -34,13 +34,15 @@ const TEXT8: u8 = 0x8c;
 const TEXT32: u8 = b'X';
 const TEXT64: u8 = 0x8d;
 
+/// Where the first frame's length lies.
+pub(super) const FRAME_LENGTH_AT: usize = 3;
 const FRAME_HEADER: usize = 9;
 /// A frame is closed before the next object once it holds this much.
-const FRAME_TARGET: usize = 64 * 1024;
+pub(super) const FRAME_TARGET: usize = 64 * 1024;
 /// Shorter frames are written without header.
 const FRAME_MIN: usize = 4;
 /// The most bytes a 32-bit unsigned integer takes.
-const MAX_U32: usize = 7;
+pub(super) const MAX_U32: usize = 7;
 
 /// A string that a later equal one can refer to.
 #[derive(Clone, Copy, Debug)]
@@ -190,6 +192,12 @@ fn token_word(token: u32) -> (u64, usize) {
     (u64::from(token) << LEAD_BITS[width] | LEAD[width], LENGTH[width])
 }
 
+/// Appends integers one after the other, within a frame.
+#[inline]
+pub(super) fn put_tokens(out: &mut Buffer, tokens: &[u32]) {
+    out.put_tokens(tokens, MAX_U32, token_word);
+}
+
 impl Encode for Pickle<'_> {
     #[inline]
     fn begin_tuple(&mut self, len: usize) {
@@ -258,7 +266,7 @@ impl Encode for Pickle<'_> {
             // As many as cannot fill the frame need no check in between; the rest one by one.
             let unchecked = (FRAME_TARGET.saturating_sub(held) / MAX_U32).max(1);
             let (now, later) = tokens.split_at(unchecked.min(tokens.len()));
-            self.out.put_tokens(now, MAX_U32, token_word);
+            put_tokens(self.out, now);
             tokens = later;
         }
     }

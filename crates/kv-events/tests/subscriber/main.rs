@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's own helpers fail the test")]
 
+use std::io::Write;
+use std::net::TcpListener;
 use std::time::Duration;
 
 use kvasir_inventory::{AbsentReason, PartialReason, SuspectReason, Trust};
@@ -196,12 +198,54 @@ fn a_publisher_that_goes_down_is_absent_and_comes_back_exact() {
     assert_eq!(follower.seqs(), [0, 1]);
 }
 
+/// Subscribers share libzmq's I/O thread: the end of one's connection must never stop it.
+#[test]
+fn connections_that_end_again_and_again_disturb_nobody() {
+    let (first, second) = (publisher(), publisher());
+    let mut followers = [Follower::new(config(&first)), Follower::new(config(&second))];
+    for _ in 0..25 {
+        for (follower, publisher) in followers.iter_mut().zip([&first, &second]) {
+            follower.until("trust exact joined");
+            publisher.go_down();
+            publisher.come_up();
+            follower.until("forget absent(disconnected) disconnected");
+        }
+    }
+    for follower in &mut followers {
+        follower.until("trust exact joined");
+        assert_eq!(follower.stats().disconnects, 25);
+    }
+}
+
 #[test]
 fn a_publisher_that_is_not_there_yet_is_waited_for() {
     let publisher = publisher();
     let config = config(&publisher);
     publisher.go_down();
     let mut follower = Follower::new(config);
+    follower.says(&["forget absent(connecting) start"]);
+    publisher.come_up();
+    follower.until("trust exact joined");
+}
+
+#[test]
+fn a_server_of_another_kind_is_tried_again() {
+    let publisher = publisher();
+    let config = config(&publisher);
+    publisher.go_down();
+    let port = publisher.endpoint().replace("tcp://", "");
+    let mut stranger = None;
+    kvasir_testkit::eventually(DEADLINE, || {
+        stranger = TcpListener::bind(&port).ok();
+        stranger.is_some()
+    });
+    let stranger = stranger.unwrap();
+    let mut follower = Follower::new(config);
+    for _ in 0..3 {
+        let (mut client, _) = stranger.accept().unwrap();
+        client.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").unwrap();
+    }
+    drop(stranger);
     follower.says(&["forget absent(connecting) start"]);
     publisher.come_up();
     follower.until("trust exact joined");
@@ -340,7 +384,7 @@ fn a_replay_socket_that_keeps_nothing_is_no_help() {
 #[test]
 fn a_publisher_that_connects_to_us_is_followed() {
     let ours = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         format!("tcp://{}", listener.local_addr().unwrap())
     };
     let options = PublisherOptions { connect_to: Some(ours.clone()), ..Default::default() };
