@@ -30,7 +30,7 @@ pub(crate) struct ServeArgs {
     #[arg(value_name = "URL", conflicts_with = "config", required_unless_present = "config")]
     pub(crate) urls: Vec<EngineUrl>,
     /// The configuration file (YAML).
-    #[arg(long, value_name = "FILE", env = "KVASIR_CONFIG")]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address to listen on; wins over the file.
     #[arg(long, value_name = "HOST:PORT")]

@@ -18,13 +18,15 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Serves until SIGINT or SIGTERM: `fleet`, or what is found at `urls` where there are any.
 pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Result<()> {
-    let metrics_page = telemetry::start_metrics()?;
+    let metrics = telemetry::start_metrics()?;
+    let metrics_page = Arc::clone(&metrics.page);
     let inventory = Arc::new(Inventory::new(KeySpace::new(spec::random()?), Limits::default()));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(async move {
         let listener = TcpListener::bind(config.listen)
             .await
             .with_context(|| format!("cannot listen on {}", config.listen))?;
+        tokio::spawn(metrics.keep_up());
         let grace = config.shutdown_grace();
         let settings = spec::settings(&config);
         let app = if urls.is_empty() {

@@ -1,13 +1,16 @@
 //! Logs and metrics of the process.
 
 use std::io::{IsTerminal, stderr};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kvasir_config::{LogConfig, LogFormat};
 use kvasir_proxy::MetricsPage;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
+/// How often recorded samples are folded.
+const UPKEEP: Duration = Duration::from_secs(5);
 /// Seconds; a first token may take milliseconds or minutes.
 const BUCKETS: [f64; 14] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0];
@@ -30,10 +33,30 @@ pub(crate) fn start_logging(config: &LogConfig) -> Result<()> {
     .map_err(|error| anyhow!("logging: {error}"))
 }
 
-/// Installs the recorder of the process-wide metric families and returns what renders them.
-pub(crate) fn start_metrics() -> Result<MetricsPage> {
+/// Installs the recorder of the process-wide metric families and returns it.
+pub(crate) fn start_metrics() -> Result<Metrics> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)?
         .install_recorder()?;
-    Ok(std::sync::Arc::new(move || handle.render()))
+    let rendered = handle.clone();
+    Ok(Metrics { page: std::sync::Arc::new(move || rendered.render()), handle })
+}
+
+/// The process-wide metric families.
+pub(crate) struct Metrics {
+    /// Renders them.
+    pub(crate) page: MetricsPage,
+    handle: PrometheusHandle,
+}
+
+impl Metrics {
+    /// Folds what was recorded, for ever: without it samples pile up between two scrapes.
+    pub(crate) fn keep_up(self) -> impl Future<Output = ()> + use<> {
+        async move {
+            loop {
+                tokio::time::sleep(UPKEEP).await;
+                self.handle.run_upkeep();
+            }
+        }
+    }
 }

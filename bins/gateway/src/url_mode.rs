@@ -29,7 +29,7 @@ pub(crate) async fn discover(mut config: Config, urls: &[EngineUrl]) -> Config {
         let silent = (0..urls.len()).filter(|at| cards[*at].is_none());
         let asked = silent.map(|at| {
             let client = client.clone();
-            async move { (at, EngineCard::ask(&client, urls[at].authority(), None).await) }
+            async move { (at, EngineCard::ask(&client, urls[at].authority(), None, None).await) }
         });
         let mut last_error = None;
         for (at, answer) in join_all(asked).await {

@@ -1,6 +1,6 @@
 //! The tree itself, its defaults and its checks.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -240,6 +240,7 @@ impl Config {
                 return fail(&format!("forward_paths[{i}]"), "must begin with `/`");
             }
         }
+        let mut streams = HashMap::new();
         let mut models = HashSet::new();
         for (i, pool) in self.pools.iter().enumerate() {
             if !models.insert(pool.model.as_str()) {
@@ -247,6 +248,14 @@ impl Config {
                 return fail(&format!("pools[{i}].model"), &message);
             }
             pool.check().or_else(|(key, message)| fail(&format!("pools[{i}].{key}"), &message))?;
+            for (j, endpoint) in pool.endpoints.iter().enumerate() {
+                let Some(stream) = endpoint.stream() else { continue };
+                let known = *streams.entry(endpoint.url.authority()).or_insert(stream);
+                if known != stream {
+                    let message = format!("{} has another event stream elsewhere", endpoint.url);
+                    return fail(&format!("pools[{i}].endpoints[{j}].events"), &message);
+                }
+            }
         }
         Ok(())
     }
@@ -324,6 +333,12 @@ impl PoolConfig {
 // === impl EndpointConfig ===
 
 impl EndpointConfig {
+    /// What is configured of its event stream: an engine in two pools has one.
+    fn stream(&self) -> Option<(&str, Option<&str>, Option<&str>, bool)> {
+        let events = self.events.as_deref()?;
+        Some((events, self.replay.as_deref(), self.topic.as_deref(), self.bind))
+    }
+
     /// An engine of which only the URL is known.
     #[must_use]
     pub fn at(url: EngineUrl) -> Self {

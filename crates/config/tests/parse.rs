@@ -113,6 +113,11 @@ fn values_that_do_not_fit_together_name_their_key() {
             "pools[0].api_key: give one of",
         ),
         (
+            "pools: [{model: m, endpoints: [{url: 'http://a', events: 'tcp://a:1'}]},
+                     {model: n, endpoints: [{url: 'http://a', events: 'tcp://a:2'}]}]",
+            "pools[1].endpoints[0].events: http://a has another event stream",
+        ),
+        (
             "pools: [{model: m, endpoints: [{url: 'http://a'}]},
                      {model: m, endpoints: [{url: 'http://b'}]}]",
             "pools[1].model: model `m` has two pools",

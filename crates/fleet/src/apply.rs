@@ -9,6 +9,7 @@ use kvasir_kv_events::{BlockRemoved, BlockStored, Event, SpecKind, Update};
 use kvasir_kv_hash::{BlockExtra, BlockKey, Scope};
 
 use crate::card::EngineCard;
+use crate::endpoint::Extras;
 
 /// Applies one stream's updates to one endpoint's part of an inventory, and knows how far the
 /// result can be believed.
@@ -18,11 +19,13 @@ pub struct Applier {
     slot: Slot,
     /// The stream's own trust, before what was seen in its events.
     stream: Trust,
-    /// Whether any event said what was hashed besides tokens: engines that never do may store
-    /// salted or image blocks that look plain.
-    publishes_extras: bool,
+    /// Whether events say what was hashed besides tokens: engines that never do may store salted
+    /// or image blocks that look plain.
+    extras: Extras,
     uses_lookahead: bool,
     block_size: Option<u32>,
+    /// Blocks left out since the last time everything was forgotten.
+    left_out: u64,
     refused_blocks: u64,
 }
 
@@ -34,9 +37,10 @@ impl Applier {
             inventory,
             slot,
             stream: trust,
-            publishes_extras: false,
+            extras: Extras::Unknown,
             uses_lookahead: false,
             block_size: None,
+            left_out: 0,
             refused_blocks: 0,
         }
     }
@@ -75,11 +79,14 @@ impl Applier {
         if self.uses_lookahead {
             return Trust::Suspect(SuspectReason::LookaheadHashing);
         }
-        if stats.aliased_keys > 0 && !self.publishes_extras {
+        if stats.aliased_keys > 0 && self.extras == Extras::Unpublished {
             return Trust::Suspect(SuspectReason::ExtraKeysUnpublished);
         }
         if self.stream == Trust::Exact && stats.orphans > 0 {
             return Trust::Partial(PartialReason::Orphans);
+        }
+        if self.stream == Trust::Exact && self.left_out > 0 {
+            return Trust::Partial(PartialReason::BlocksLeftOut);
         }
         self.stream
     }
@@ -99,12 +106,22 @@ impl Applier {
     /// Forgets every block of the endpoint.
     pub fn forget(&mut self) {
         self.inventory.clear(self.slot);
-        self.publishes_extras = false;
+        self.extras = Extras::Unknown;
         self.uses_lookahead = false;
+        self.left_out = 0;
+    }
+
+    /// Whether the stream says what blocks were hashed with besides tokens.
+    pub(crate) fn extras(&self) -> Extras {
+        self.extras
     }
 
     fn store(&mut self, stored: &BlockStored, card: &EngineCard) {
-        self.publishes_extras |= stored.extra_keys.is_some();
+        if stored.extra_keys.is_some() {
+            self.extras = Extras::Published;
+        } else if self.extras == Extras::Unknown {
+            self.extras = Extras::Unpublished;
+        }
         if stored.lookahead_token_ids.is_some() {
             self.uses_lookahead = true;
             return self.refuse(stored);
@@ -136,15 +153,20 @@ impl Applier {
                 group,
             },
         );
-        self.refused_blocks += applied.refused as u64;
+        self.leave_out(applied.refused);
     }
 
     fn refuse(&mut self, stored: &BlockStored) {
-        self.refused_blocks += stored.block_hashes.len() as u64;
+        self.leave_out(stored.block_hashes.len());
+    }
+
+    fn leave_out(&mut self, blocks: usize) {
+        self.left_out += blocks as u64;
+        self.refused_blocks += blocks as u64;
     }
 
     /// The group's number and kind. A changed block size of the main group on a stream is a new
-    /// life: what was known before is forgotten.
+    /// life: what was known before is forgotten, and counts as left out.
     fn group(&mut self, stored: &BlockStored, tier: Tier) -> Group {
         let number = stored.group.unwrap_or(0);
         let full = match &stored.spec_kind {
@@ -158,7 +180,8 @@ impl Applier {
         // Offload events have their own granularity; only device blocks of tokens set the size.
         if tier == Tier::Device && !stored.token_ids.is_empty() && number == 0 {
             if self.block_size.is_some_and(|known| known != stored.block_size) {
-                self.inventory.clear(self.slot);
+                self.forget();
+                self.left_out = 1;
             }
             self.block_size = Some(stored.block_size);
         }

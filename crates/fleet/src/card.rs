@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use http::uri::Authority;
 use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
@@ -97,12 +98,17 @@ struct Source {
 impl EngineCard {
     /// Asks an engine for all of it. Only `/v1/models` must answer.
     ///
+    /// `known` is what it said before: a question that goes unanswered (late, broken) leaves the
+    /// old answer in place, since it says nothing; only a refusal (404) says that the engine does
+    /// not tell.
+    ///
     /// # Errors
     /// When `/v1/models` cannot be asked or understood.
     pub async fn ask(
         client: &EngineClient,
         authority: &Authority,
         authorization: Option<&HeaderValue>,
+        known: Option<&Self>,
     ) -> Result<Self, ProbeError> {
         let path = "/v1/models";
         let (status, body) = client.get(authority, path, authorization).await?;
@@ -111,15 +117,24 @@ impl EngineCard {
         }
         let mut card = Self::from_models(&body)
             .map_err(|e| ProbeError::Content { path, why: e.to_string() })?;
-        if let Some(body) = optional(client, authority, "/version", authorization).await {
-            card.version = serde_json::from_slice::<Version>(&body).ok().map(|v| v.version);
-        }
-        if let Some(body) = optional(client, authority, "/metrics", authorization).await {
-            card.block_size = Signals::parse(&String::from_utf8_lossy(&body)).block_size;
-        }
-        if let Some(body) = optional(client, authority, "/kv_event_sources", authorization).await {
-            card.event_sources = event_sources(&body);
-        }
+        let ask = |path| optional(client, authority, path, authorization);
+        let unheard = Self::default();
+        let known = known.unwrap_or(&unheard);
+        card.version = match ask("/version").await {
+            Told::Said(body) => serde_json::from_slice::<Version>(&body).ok().map(|v| v.version),
+            Told::Nothing => None,
+            Told::Unheard => known.version.clone(),
+        };
+        card.block_size = match ask("/metrics").await {
+            Told::Said(body) => Signals::parse(&String::from_utf8_lossy(&body)).block_size,
+            Told::Nothing => None,
+            Told::Unheard => known.block_size,
+        };
+        card.event_sources = match ask("/kv_event_sources").await {
+            Told::Said(body) => event_sources(&body),
+            Told::Nothing => None,
+            Told::Unheard => known.event_sources.clone(),
+        };
         Ok(card)
     }
 
@@ -155,22 +170,32 @@ impl EngineCard {
     }
 }
 
-/// The body of a 200; anything else is an engine that does not tell.
+/// What an engine answers to an optional question.
+enum Told {
+    /// The body of a 200.
+    Said(Bytes),
+    /// There is no such path: it does not tell.
+    Nothing,
+    /// No answer, or one that means nothing.
+    Unheard,
+}
+
 async fn optional(
     client: &EngineClient,
     authority: &Authority,
     path: &'static str,
     authorization: Option<&HeaderValue>,
-) -> Option<bytes::Bytes> {
+) -> Told {
     match client.get(authority, path, authorization).await {
-        Ok((StatusCode::OK, body)) => Some(body),
+        Ok((StatusCode::OK, body)) => Told::Said(body),
+        Ok((StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _)) => Told::Nothing,
         Ok((status, _)) => {
-            tracing::debug!(%authority, path, %status, "engine does not tell");
-            None
+            tracing::debug!(%authority, path, %status, "question not answered");
+            Told::Unheard
         }
         Err(error) => {
-            tracing::debug!(%authority, path, %error, "engine does not tell");
-            None
+            tracing::debug!(%authority, path, %error, "question not answered");
+            Told::Unheard
         }
     }
 }

@@ -1,11 +1,11 @@
 //! One engine and everything known about it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use http::uri::Authority;
-use kvasir_inventory::{AbsentReason, Inventory, Slot, SlotStats, Trust};
+use kvasir_inventory::{AbsentReason, Inventory, Slot, SlotStats, SuspectReason, Trust};
 use kvasir_kv_events::StatsHandle;
 use parking_lot::Mutex;
 
@@ -27,8 +27,11 @@ pub struct Endpoint {
     card: ArcSwapOption<EngineCard>,
     signals: Mutex<Scrape>,
     reach: Mutex<Reach>,
-    trust: Mutex<Trust>,
+    credit: Mutex<Credit>,
+    /// Whether the engine was seen to report cached tokens: from then on no number means 0.
+    reports_cached_tokens: AtomicBool,
     stream: ArcSwapOption<StatsHandle>,
+    refused_blocks: AtomicU64,
     /// Tokens per block, 0 while unknown.
     block_size: AtomicU32,
 }
@@ -38,6 +41,28 @@ pub struct Endpoint {
 struct Scrape {
     signals: Signals,
     own_in_flight: u32,
+}
+
+/// What is believed of the event stream.
+#[derive(Debug)]
+struct Credit {
+    trust: Trust,
+    /// While blocks are being forgotten nobody is credited with them, whatever comes next.
+    withheld: bool,
+    extras: Extras,
+    /// A request whose blocks differ by more than tokens (salt, adapter, image) was sent there.
+    carried_extras: bool,
+}
+
+/// Whether an engine publishes what its blocks were hashed with besides tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extras {
+    /// No block was stored yet.
+    Unknown,
+    /// It does.
+    Published,
+    /// It does not: salted, adapter and image blocks look plain.
+    Unpublished,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +79,8 @@ pub enum Exclusion {
     Unreachable(String),
     /// It says it does not serve this model or adapter.
     ModelNotServed,
+    /// It sleeps: it holds no cache and answers nothing.
+    Asleep,
     /// This request already failed there.
     Tried,
 }
@@ -65,6 +92,7 @@ impl Exclusion {
         match self {
             Self::Unreachable(_) => "unreachable",
             Self::ModelNotServed => "model_not_served",
+            Self::Asleep => "asleep",
             Self::Tried => "tried",
         }
     }
@@ -83,8 +111,15 @@ impl Endpoint {
             card: ArcSwapOption::empty(),
             signals: Mutex::new(Scrape::default()),
             reach: Mutex::new(Reach::default()),
-            trust: Mutex::new(Trust::Absent(AbsentReason::Connecting)),
+            credit: Mutex::new(Credit {
+                trust: Trust::Absent(AbsentReason::Connecting),
+                withheld: false,
+                extras: Extras::Unknown,
+                carried_extras: false,
+            }),
+            reports_cached_tokens: AtomicBool::new(false),
             stream: ArcSwapOption::empty(),
+            refused_blocks: AtomicU64::new(0),
             block_size: AtomicU32::new(0),
         })
     }
@@ -128,7 +163,24 @@ impl Endpoint {
     /// How far its events can be believed.
     #[must_use]
     pub fn trust(&self) -> Trust {
-        *self.trust.lock()
+        self.credit.lock().effective()
+    }
+
+    /// A request whose blocks differ by more than tokens (salt, adapter, image) was sent there.
+    /// Where the engine does not publish such differences, its blocks can no longer be told apart.
+    pub fn carried_extras(&self) {
+        self.credit.lock().carried_extras = true;
+    }
+
+    /// The cached tokens an answer reports: `number`, or 0 for an answer without a number from an
+    /// engine that has reported one before (vLLM 0.20 says null for none). `None` where the engine
+    /// does not report.
+    pub fn reported_cached_tokens(&self, number: Option<u64>) -> Option<u64> {
+        if number.is_some() {
+            self.reports_cached_tokens.store(true, Ordering::Relaxed);
+            return number;
+        }
+        self.reports_cached_tokens.load(Ordering::Relaxed).then_some(0)
     }
 
     /// Tokens per block; `None` while unknown.
@@ -189,6 +241,9 @@ impl Endpoint {
         if self.card.load().as_ref().is_some_and(|card| !card.serves(model)) {
             return Some(Exclusion::ModelNotServed);
         }
+        if self.signals.lock().signals.asleep {
+            return Some(Exclusion::Asleep);
+        }
         self.unreachable().map(Exclusion::Unreachable)
     }
 
@@ -202,6 +257,16 @@ impl Endpoint {
     #[must_use]
     pub fn stream(&self) -> Option<Arc<StatsHandle>> {
         self.stream.load_full()
+    }
+
+    /// Stored blocks that were left out because the events did not describe them well enough.
+    #[must_use]
+    pub fn refused_blocks(&self) -> u64 {
+        self.refused_blocks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_refused_blocks(&self, blocks: u64) {
+        self.refused_blocks.store(blocks, Ordering::Relaxed);
     }
 
     pub(crate) fn set_stream(&self, stats: Option<StatsHandle>) {
@@ -237,14 +302,44 @@ impl Endpoint {
         self.block_size.store(size, Ordering::Relaxed);
     }
 
+    /// Credits nobody until the next [`Endpoint::set_trust`].
+    pub(crate) fn withhold_credit(&self) {
+        let mut credit = self.credit.lock();
+        credit.withheld = true;
+        credit.carried_extras = false;
+    }
+
+    pub(crate) fn set_extras(&self, extras: Extras) {
+        self.credit.lock().extras = extras;
+    }
+
     pub(crate) fn set_trust(&self, trust: Trust, why: &str) {
-        let before = std::mem::replace(&mut *self.trust.lock(), trust);
+        let before = {
+            let mut credit = self.credit.lock();
+            credit.withheld = false;
+            std::mem::replace(&mut credit.trust, trust)
+        };
         if before != trust {
             tracing::info!(endpoint = self.url, %before, now = %trust, why, "trust changed");
             metrics::counter!("kvasir_trust_transitions_total",
                 "endpoint" => self.url.clone(), "to" => trust.state(), "reason" => trust.reason())
             .increment(1);
         }
+    }
+}
+
+impl Credit {
+    fn effective(&self) -> Trust {
+        if !self.trust.credits() {
+            return self.trust;
+        }
+        if self.withheld {
+            return Trust::Suspect(SuspectReason::LifeInDoubt);
+        }
+        if self.carried_extras && self.extras == Extras::Unpublished {
+            return Trust::Suspect(SuspectReason::ExtraKeysUnpublished);
+        }
+        self.trust
     }
 }
 

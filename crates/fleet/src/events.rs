@@ -21,20 +21,22 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// The configured stream, else the one the engine names.
-    pub(crate) fn of(configured: Option<&EventSpec>, card: &EngineCard) -> Self {
-        if let Some(spec) = configured {
-            return Self::Stream(spec.clone());
-        }
-        match card.event_sources.as_deref() {
-            None | Some([]) => Self::None(AbsentReason::NoStream),
-            Some([source]) => Self::Stream(EventSpec {
+    /// The configured stream, else the one the engine names. `card` is `None` while the engine
+    /// does not say what it is.
+    pub(crate) fn of(configured: Option<&EventSpec>, card: Option<&EngineCard>) -> Self {
+        let told = card.and_then(|card| card.event_sources.as_deref());
+        match (configured, told) {
+            // One stream of several would look complete and is not.
+            (_, Some([_, _, ..])) => Self::None(AbsentReason::DataParallel),
+            (Some(spec), _) => Self::Stream(spec.clone()),
+            (None, Some([source])) => Self::Stream(EventSpec {
                 publisher: source.publisher.clone(),
                 replay: source.replay.clone(),
                 topic: source.topic.clone(),
                 bind: false,
             }),
-            Some(_) => Self::None(AbsentReason::DataParallel),
+            (None, None) if card.is_none() => Self::None(AbsentReason::EngineUnknown),
+            (None, None | Some([])) => Self::None(AbsentReason::NoStream),
         }
     }
 }
@@ -42,7 +44,8 @@ impl Source {
 /// Follows one endpoint's stream, and changes to another when the engine names another.
 #[derive(Debug, Default)]
 pub(crate) struct EventFollower {
-    source: Option<Source>,
+    /// The source and the base model it was followed for: another model is another cache.
+    followed: Option<(Source, String)>,
     task: Option<AbortOnDrop>,
 }
 
@@ -56,30 +59,38 @@ impl Drop for AbortOnDrop {
 }
 
 impl EventFollower {
-    /// Follows `source` from now on. Does nothing when it is followed already.
-    pub(crate) fn follow(
+    /// Follows `source` from now on. Does nothing when it is followed already, for the same `base`
+    /// model.
+    pub(crate) async fn follow(
         &mut self,
         endpoint: &Arc<Endpoint>,
         inventory: &Arc<Inventory>,
         source: Source,
+        base: &str,
     ) {
-        if self.source.as_ref() == Some(&source) {
+        if self.followed.as_ref().is_some_and(|(known, of)| *known == source && of == base) {
             return;
         }
+        if let Some(AbortOnDrop(task)) = &mut self.task {
+            // Until it has really ended it may still store blocks.
+            task.abort();
+            let _ = task.await;
+        }
         self.task = None;
+        let (trust, why) = match &source {
+            Source::None(reason) => (Trust::Absent(*reason), "no_stream"),
+            Source::Stream(_) => (Trust::Absent(AbsentReason::Connecting), "followed"),
+        };
+        endpoint.set_trust(trust, why);
         inventory.clear(endpoint.slot());
         endpoint.set_stream(None);
-        match &source {
-            Source::None(reason) => endpoint.set_trust(Trust::Absent(*reason), "no_stream"),
-            Source::Stream(spec) => match self.start(endpoint, inventory, spec) {
-                Ok(()) => {}
-                Err(error) => {
-                    endpoint.set_trust(Trust::Absent(AbsentReason::NoStream), "bad_address");
-                    tracing::error!(endpoint = endpoint.url(), %error, "events not followed");
-                }
-            },
+        if let Source::Stream(spec) = &source
+            && let Err(error) = self.start(endpoint, inventory, spec)
+        {
+            endpoint.set_trust(Trust::Absent(AbsentReason::NoStream), "bad_address");
+            tracing::error!(endpoint = endpoint.url(), %error, "events not followed");
         }
-        self.source = Some(source);
+        self.followed = Some((source, base.to_owned()));
     }
 
     fn start(
@@ -127,19 +138,21 @@ async fn apply_all(endpoint: Arc<Endpoint>, inventory: Arc<Inventory>, mut subsc
     let mut applier = Applier::new(inventory, endpoint.slot(), endpoint.trust());
     let unknown = Arc::new(EngineCard::default());
     while let Some(update) = subscriber.recv().await {
-        if let Update::Forget { trust, why } = &update {
-            // First the trust, then the blocks: nobody is credited with what is being forgotten.
-            endpoint.set_trust(*trust, why.as_str());
-        }
+        let why = match &update {
+            Update::Forget { why, .. } => {
+                endpoint.withhold_credit();
+                why.as_str()
+            }
+            Update::Trust { why, .. } => why.as_str(),
+            Update::Batch { .. } => "events",
+        };
         let card = endpoint.card().unwrap_or_else(|| Arc::clone(&unknown));
         applier.apply(&update, &card);
         if let Some(size) = applier.block_size() {
             endpoint.set_block_size(size);
         }
-        let why = match &update {
-            Update::Forget { why, .. } | Update::Trust { why, .. } => why.as_str(),
-            Update::Batch { .. } => "events",
-        };
+        endpoint.set_extras(applier.extras());
+        endpoint.set_refused_blocks(applier.refused_blocks());
         endpoint.set_trust(applier.trust(), why);
     }
     endpoint.set_trust(Trust::Absent(AbsentReason::NoStream), "subscriber_ended");

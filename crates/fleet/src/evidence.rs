@@ -26,6 +26,8 @@ pub struct PromptTokens<'a> {
 pub struct Evidence {
     /// Prompt tokens, all prompts together.
     pub prompt_tokens: u64,
+    /// Whether that is a count; else it is an estimate.
+    pub(crate) exact: bool,
     /// One entry per member.
     pub(crate) members: Vec<MemberEvidence>,
 }
@@ -51,13 +53,15 @@ impl Evidence {
         tokens: &PromptTokens<'_>,
     ) -> Self {
         let cards: Vec<_> = members.iter().map(|member| member.card()).collect();
+        // Trust is read before and after the lookups: blocks that were doubtful at either moment
+        // are not credited.
+        let before: Vec<Trust> = members.iter().map(|member| member.trust()).collect();
         let mut lookups: Vec<(KeyedAs<'_>, Vec<Overlaps>)> = Vec::new();
-        let evidence = members.iter().zip(&cards).map(|(member, card)| {
-            let trust = member.trust();
+        let found = members.iter().zip(&cards).zip(&before).map(|((member, card), trust)| {
             let keyed = KeyedAs::of(member, card.as_deref(), tokens.adapter);
             let (Some(prompts), Some(keyed), true) = (tokens.prompts, keyed, trust.credits())
             else {
-                return MemberEvidence { overlap: Overlap::default(), trust };
+                return Overlap::default();
             };
             let known = lookups.iter().position(|(known, _)| *known == keyed);
             let at = known.unwrap_or_else(|| {
@@ -65,11 +69,16 @@ impl Evidence {
                 lookups.push((keyed, found));
                 lookups.len() - 1
             });
-            let overlap = sum(lookups[at].1.iter().map(|overlaps| overlaps.get(member.slot())));
+            sum(lookups[at].1.iter().map(|overlaps| overlaps.get(member.slot())))
+        });
+        let found: Vec<Overlap> = found.collect();
+        let members = members.iter().zip(found).map(|(member, overlap)| {
+            let trust = member.trust();
+            let overlap = if trust.credits() { overlap } else { Overlap::default() };
             MemberEvidence { overlap, trust }
         });
-        let members = evidence.collect();
-        Self { prompt_tokens: tokens.count, members }
+        let members = members.collect();
+        Self { prompt_tokens: tokens.count, exact: tokens.prompts.is_some(), members }
     }
 }
 

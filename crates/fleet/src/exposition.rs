@@ -48,6 +48,12 @@ const FAMILIES: &[Family] = &[
     ("endpoint_orphan_blocks", "gauge", "Blocks kept aside until their parent appears.", |e| {
         Some(e.residency().orphans as f64)
     }),
+    (
+        "endpoint_blocks_left_out_total",
+        "counter",
+        "Stored blocks the events did not describe well enough to be credited.",
+        |e| Some(e.refused_blocks() as f64),
+    ),
     ("stream_batches_total", "counter", "Event batches applied.", |e| {
         Some(e.stream()?.snapshot().batches as f64)
     }),

@@ -36,15 +36,21 @@ pub struct Reservation {
     /// Whether nothing else was queued when this request came: only then does its first answer
     /// time its own prefill.
     alone: bool,
+    /// Whether `prefill_tokens` is known and not estimated.
+    measured: bool,
     since: Instant,
 }
 
 impl Reservation {
-    pub(crate) fn new(endpoint: Arc<Endpoint>, prefill_tokens: u64) -> Self {
+    /// `measured` says that the engine will compute exactly `prefill_tokens`, as far as is known:
+    /// only then can its answer time its prefill.
+    pub(crate) fn new(endpoint: Arc<Endpoint>, prefill_tokens: u64, measured: bool) -> Self {
         let load = endpoint.load();
         load.in_flight.fetch_add(1, Ordering::Relaxed);
         let before = load.queued_prefill_tokens.fetch_add(prefill_tokens, Ordering::Relaxed);
-        Self { endpoint, prefill_tokens, queued: true, alone: before == 0, since: Instant::now() }
+        let alone = before == 0;
+        let since = Instant::now();
+        Self { endpoint, prefill_tokens, queued: true, alone, measured, since }
     }
 
     /// The endpoint claimed.
@@ -55,14 +61,11 @@ impl Reservation {
 
     /// The engine began to answer: the prompt is computed. `streamed` says that the answer began
     /// with the first token, so that the time taken is that of the prefill.
-    ///
-    /// Returns the time since the endpoint was chosen.
-    pub fn first_data(&mut self, streamed: bool) -> Duration {
+    pub fn first_data(&mut self, streamed: bool) {
         let took = self.since.elapsed();
-        if self.release_prefill() && streamed && self.alone {
+        if self.release_prefill() && streamed && self.alone && self.measured {
             self.endpoint.prefill_rate().observe(self.prefill_tokens, took);
         }
-        took
     }
 
     fn release_prefill(&mut self) -> bool {

@@ -39,13 +39,26 @@ impl Monitor {
         let mut jitter = Rng::new(seed_of(self.endpoint.url()));
         let mut follower = EventFollower::default();
         let mut card_asked: Option<Instant> = None;
+        let mut complained = false;
         self.look_for_tokenizers(None);
         loop {
-            if card_asked.is_none_or(|at| at.elapsed() >= CARD_REFRESH) {
-                let learned = self.learn(&mut follower).await;
-                card_asked = learned.then(Instant::now);
-            }
-            if self.scrape().await.is_err() {
+            let scraped = if card_asked.is_none_or(|at| at.elapsed() >= CARD_REFRESH) {
+                let (learned, scraped) = tokio::join!(self.ask(), self.scrape());
+                match learned {
+                    Ok(card) => {
+                        card_asked = Some(Instant::now());
+                        complained = false;
+                        self.learn(card, &mut follower).await;
+                    }
+                    Err(error) => {
+                        self.do_without(&error, &mut follower, &mut complained).await;
+                    }
+                }
+                scraped
+            } else {
+                self.scrape().await
+            };
+            if scraped.is_err() {
                 // It may come back as another engine: ask anew when it does.
                 card_asked = None;
                 self.endpoint.prefill_rate().reset();
@@ -54,46 +67,70 @@ impl Monitor {
         }
     }
 
-    /// Asks the engine what it is. Returns whether it said so.
-    async fn learn(&self, follower: &mut EventFollower) -> bool {
+    /// Asks the engine what it is.
+    async fn ask(&self) -> Result<EngineCard, ProbeError> {
+        let known = self.endpoint.card();
         let authority = self.endpoint.authority();
-        let asked = EngineCard::ask(&self.client, authority, self.authorization.as_ref()).await;
-        match asked {
-            Ok(card) => {
-                self.endpoint.mark_reachable();
-                let source = Source::of(self.configured.as_ref(), &card);
-                let root = card.models.first().and_then(|model| model.root.clone());
-                if self.endpoint.card().as_deref() != Some(&card) {
-                    tracing::info!(
-                        endpoint = self.endpoint.url(),
-                        version = card.version.as_deref().unwrap_or("unknown"),
-                        models = ?card.models.iter().map(|m| &m.id).collect::<Vec<_>>(),
-                        adapters = card.adapters.len(),
-                        block_size = card.block_size,
-                        "engine answers"
-                    );
-                }
-                self.endpoint.set_card(card);
-                follower.follow(&self.endpoint, &self.inventory, source);
-                self.look_for_tokenizers(root.as_deref());
-                true
-            }
-            Err(error) => {
-                self.note(&error);
-                tracing::debug!(endpoint = self.endpoint.url(), %error, "engine not learned");
-                false
-            }
+        EngineCard::ask(&self.client, authority, self.authorization.as_ref(), known.as_deref())
+            .await
+    }
+
+    /// Takes in what the engine said it is.
+    async fn learn(&self, card: EngineCard, follower: &mut EventFollower) {
+        self.endpoint.mark_reachable();
+        let source = Source::of(self.configured.as_ref(), Some(&card));
+        let root = card.models.first().and_then(|model| model.root.clone());
+        let base = card.base().to_owned();
+        if self.endpoint.card().as_deref() != Some(&card) {
+            tracing::info!(
+                endpoint = self.endpoint.url(),
+                version = card.version.as_deref().unwrap_or("unknown"),
+                models = ?card.models.iter().map(|m| &m.id).collect::<Vec<_>>(),
+                adapters = card.adapters.len(),
+                block_size = card.block_size,
+                "engine answers"
+            );
+        }
+        self.endpoint.set_card(card);
+        follower.follow(&self.endpoint, &self.inventory, source, &base).await;
+        self.look_for_tokenizers(root.as_deref());
+    }
+
+    /// The engine did not say what it is. A configured event stream is followed all the same.
+    async fn do_without(
+        &self,
+        error: &ProbeError,
+        follower: &mut EventFollower,
+        complained: &mut bool,
+    ) {
+        if let ProbeError::Connect(_) = error {
+            return self.note(error);
+        }
+        if !std::mem::replace(complained, true) {
+            tracing::warn!(endpoint = self.endpoint.url(), %error, "engine does not say what it is");
+        }
+        if self.endpoint.card().is_none() {
+            let source = Source::of(self.configured.as_ref(), None);
+            follower.follow(&self.endpoint, &self.inventory, source, "").await;
         }
     }
 
     async fn scrape(&self) -> Result<(), ProbeError> {
         let own_in_flight = self.endpoint.in_flight();
+        let before = self.endpoint.signals();
+        // Numbers that were not read are unknown; what the engine said of itself stands.
+        let unread = Signals { asleep: before.asleep, ..Signals::default() };
         let answer = self.client.get(self.endpoint.authority(), "/metrics", None).await;
         match answer {
             Ok((status, body)) => {
                 self.endpoint.mark_reachable();
                 if status == StatusCode::OK {
                     let signals = Signals::parse(&String::from_utf8_lossy(&body));
+                    if signals.asleep && !before.asleep {
+                        tracing::info!(endpoint = self.endpoint.url(), "engine sleeps");
+                        // Its cache is gone; the event that says so comes after it wakes.
+                        self.inventory.clear(self.endpoint.slot());
+                    }
                     self.endpoint.set_signals(signals, own_in_flight);
                 }
                 Ok(())
@@ -103,11 +140,10 @@ impl Monitor {
                 self.endpoint.set_signals(Signals::default(), 0);
                 Err(error)
             }
-            // A late or broken page is no page: the numbers before it are stale, the engine may
-            // be busy and is no worse for it.
+            // The engine may be busy, and is no worse for it.
             Err(error) => {
                 tracing::debug!(endpoint = self.endpoint.url(), %error, "metrics not read");
-                self.endpoint.set_signals(Signals::default(), 0);
+                self.endpoint.set_signals(unread, 0);
                 Ok(())
             }
         }

@@ -27,8 +27,8 @@ pub struct Pool {
     members: Vec<Arc<Endpoint>>,
     prompts: Arc<ModelPrompts>,
     inventory: Arc<Inventory>,
-    /// Choosing and committing happen under this lock: two requests never take the same idle
-    /// endpoint without seeing each other.
+    /// Choosing and committing happen under this lock: two requests of one pool never take the same
+    /// idle endpoint without seeing each other.
     state: Mutex<PolicyState>,
     /// Moving mean of prompt tokens per request.
     typical_prompt: AtomicU64,
@@ -184,7 +184,8 @@ impl Pool {
         let member = self.members.get(*eligible.get(choice.index)?)?;
         let uncached =
             evidence.prompt_tokens.saturating_sub(u64::from(candidate.overlap.resident()));
-        let reservation = Reservation::new(Arc::clone(member), uncached);
+        let measured = evidence.exact && candidate.trust == Trust::Exact;
+        let reservation = Reservation::new(Arc::clone(member), uncached, measured);
         drop(state);
         let decision = Decision {
             policy: self.policy.name(),

@@ -12,7 +12,7 @@ use crate::engine_client::EngineClient;
 use crate::exposition;
 use crate::monitor::Monitor;
 use crate::pool::Pool;
-use crate::spec::{EndpointSpec, FleetSpec, PoolSpec};
+use crate::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
 use crate::tokenizer::ModelPrompts;
 
 /// Pools, endpoints and their background tasks. Dropping it ends the tasks.
@@ -38,7 +38,7 @@ pub struct Resolved {
 /// What one address needs watched for.
 struct Watched {
     endpoint: Arc<Endpoint>,
-    spec: EndpointSpec,
+    events: Option<EventSpec>,
     authorization: Option<http::HeaderValue>,
     prompts: Vec<Arc<ModelPrompts>>,
 }
@@ -67,11 +67,11 @@ impl Fleet {
             fleet.add_pool(pool, spec.seed.wrapping_add(place), &mut watched)?;
         }
         let client = EngineClient::new(spec.connect_timeout);
-        for (_, Watched { endpoint, spec: endpoint_spec, authorization, prompts }) in watched {
+        for (_, Watched { endpoint, events, authorization, prompts }) in watched {
             fleet.endpoints.push(Arc::clone(&endpoint));
             let monitor = Monitor {
                 endpoint,
-                configured: endpoint_spec.events,
+                configured: events,
                 authorization,
                 prompts,
                 inventory: Arc::clone(&fleet.inventory),
@@ -95,6 +95,12 @@ impl Fleet {
         };
         let pool = Arc::clone(self.order.iter().find(has_adapter)?);
         Some(Resolved { pool, adapter: Some(model.to_owned()) })
+    }
+
+    /// Whether every endpoint has said what it serves.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.endpoints.iter().all(|endpoint| endpoint.card().is_some())
     }
 
     /// The only pool, for requests that name no model.
@@ -133,20 +139,17 @@ impl Fleet {
         let prompts = Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir));
         let mut members = Vec::with_capacity(endpoints.len());
         for endpoint_spec in endpoints {
-            let authority = endpoint_spec.authority.clone();
+            let EndpointSpec { authority, events } = endpoint_spec;
             if !watched.contains_key(&authority) {
                 let endpoint = Endpoint::new(authority.clone(), Arc::clone(&self.inventory));
                 let endpoint = Arc::new(endpoint.ok_or(TooManyEndpoints)?);
-                let entry = Watched {
-                    endpoint,
-                    spec: endpoint_spec,
-                    authorization: None,
-                    prompts: Vec::new(),
-                };
+                let entry =
+                    Watched { endpoint, events: None, authorization: None, prompts: Vec::new() };
                 watched.insert(authority.clone(), entry);
             }
             if let Some(entry) = watched.get_mut(&authority) {
                 entry.prompts.push(Arc::clone(&prompts));
+                entry.events = entry.events.take().or(events);
                 entry.authorization = entry.authorization.take().or_else(|| authorization.clone());
                 members.push(Arc::clone(&entry.endpoint));
             }

@@ -10,6 +10,9 @@ pub(crate) struct Signals {
     pub(crate) waiting: Option<f64>,
     /// Used share of the KV cache, 0–1 (`vllm:kv_cache_usage_perc`).
     pub(crate) kv_usage: Option<f64>,
+    /// Whether the engine sleeps (`vllm:engine_sleep_state`): it then holds no cache and takes no
+    /// requests.
+    pub(crate) asleep: bool,
     /// Tokens per block (`hash_block_size`, else `block_size`, of `vllm:cache_config_info`).
     pub(crate) block_size: Option<u32>,
 }
@@ -28,6 +31,9 @@ impl Signals {
                 "vllm:num_requests_waiting" => add(&mut signals.waiting, value),
                 "vllm:kv_cache_usage_perc" => {
                     signals.kv_usage = Some(signals.kv_usage.map_or(value, |v| v.max(value)));
+                }
+                "vllm:engine_sleep_state" if label(labels, "sleep_state") == Some("awake") => {
+                    signals.asleep |= value == 0.0;
                 }
                 "vllm:cache_config_info" => {
                     let size = |key| label(labels, key).and_then(|text| text.parse().ok());
@@ -121,6 +127,8 @@ vllm:kv_cache_usage_perc{engine="1"} 0.5
 vllm:cache_config_info{block_size="32",cache_dtype="a,block_size=9",hash_block_size="None"} 1.0
 broken{ 1
 nan_family NaN
+vllm:engine_sleep_state{engine="0",sleep_state="awake"} 1.0
+vllm:engine_sleep_state{engine="0",sleep_state="discard_all"} 0.0
 process_start_time_seconds 1.79e+09
 "#;
 
@@ -133,9 +141,16 @@ process_start_time_seconds 1.79e+09
                 running: Some(3.0),
                 waiting: Some(3.0),
                 kv_usage: Some(0.5),
+                asleep: false,
                 block_size: Some(32),
             }
         );
+    }
+
+    #[test]
+    fn a_sleeping_engine_says_so() {
+        let page = r#"vllm:engine_sleep_state{sleep_state="awake"} 0.0"#;
+        assert!(Signals::parse(page).asleep);
     }
 
     #[test]

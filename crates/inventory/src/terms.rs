@@ -80,6 +80,8 @@ pub enum AbsentReason {
     Connecting,
     /// The connection was lost.
     Disconnected,
+    /// The engine does not say what it is.
+    EngineUnknown,
     /// The engine publishes one stream per data-parallel rank, which is not followed yet.
     DataParallel,
 }
@@ -93,8 +95,8 @@ pub enum PartialReason {
     LostBatch,
     /// Blocks whose parent is unknown are kept aside.
     Orphans,
-    /// Blocks were given up to stay within the memory budget.
-    ByteBudget,
+    /// Blocks that the events did not describe well enough were left out.
+    BlocksLeftOut,
 }
 
 /// Why a picture may claim too much.
@@ -111,8 +113,6 @@ pub enum SuspectReason {
     /// The tokens after a block enter its identity (vLLM 0.33 with EAGLE or MTP), which is not
     /// followed yet.
     LookaheadHashing,
-    /// The engine reported fewer cached tokens than predicted, repeatedly.
-    HitMismatch,
 }
 
 impl Trust {
@@ -142,17 +142,17 @@ impl Trust {
             Self::Absent(AbsentReason::NoStream) => "no_stream",
             Self::Absent(AbsentReason::Connecting) => "connecting",
             Self::Absent(AbsentReason::Disconnected) => "disconnected",
+            Self::Absent(AbsentReason::EngineUnknown) => "engine_unknown",
             Self::Absent(AbsentReason::DataParallel) => "data_parallel",
             Self::Partial(PartialReason::JoinedLate) => "joined_late",
             Self::Partial(PartialReason::LostBatch) => "lost_batch",
             Self::Partial(PartialReason::Orphans) => "orphans",
-            Self::Partial(PartialReason::ByteBudget) => "byte_budget",
+            Self::Partial(PartialReason::BlocksLeftOut) => "blocks_left_out",
             Self::Suspect(SuspectReason::LifeInDoubt) => "life_in_doubt",
             Self::Suspect(SuspectReason::Schema) => "schema",
             Self::Suspect(SuspectReason::ExtraKeysUnpublished) => "extra_keys_unpublished",
             Self::Suspect(SuspectReason::UnsupportedGroup) => "unsupported_group",
             Self::Suspect(SuspectReason::LookaheadHashing) => "lookahead_hashing",
-            Self::Suspect(SuspectReason::HitMismatch) => "hit_mismatch",
         }
     }
 }

@@ -54,6 +54,12 @@ impl Buffer {
         self.len = 0;
     }
 
+    /// Shortens the message, or lengthens it to what the buffer held before.
+    #[inline]
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.len = len.min(self.bytes.len());
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
+use crate::buffer::put_big_endian;
 use crate::hex;
 use crate::shown::shown;
 
@@ -37,6 +38,14 @@ impl Digest {
     #[inline]
     pub(crate) fn new32(bytes: [u8; 32]) -> Self {
         Self { bytes, len: 32 }
+    }
+
+    /// A SHA-256 digest from the function's state.
+    #[inline]
+    pub(crate) fn of_words(words: &[u32; 8]) -> Self {
+        let mut digest = Self { bytes: [0; 32], len: 32 };
+        put_big_endian(&mut digest.bytes, words);
+        digest
     }
 
     #[inline]

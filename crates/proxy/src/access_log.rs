@@ -51,7 +51,10 @@ pub(crate) struct AccessLog {
     pub(crate) attempts: u32,
     pub(crate) endpoint: Option<String>,
     pub(crate) decision: Option<Decision>,
-    pub(crate) first_data: Option<Duration>,
+    /// Time to the first data of the answer, and whether that was the first token.
+    first_data: Option<(Duration, bool)>,
+    /// Whether what the engine reports of its cache can be held against the prediction.
+    pub(crate) comparable: bool,
     pub(crate) usage: Usage,
 }
 
@@ -74,8 +77,14 @@ impl AccessLog {
             endpoint: None,
             decision: None,
             first_data: None,
+            comparable: true,
             usage: Usage::default(),
         }
+    }
+
+    /// The engine began to answer.
+    pub(crate) fn first_data(&mut self, streamed: bool) {
+        self.first_data = Some((self.started.elapsed(), streamed));
     }
 
     pub(crate) fn complete(&mut self) {
@@ -98,10 +107,11 @@ impl AccessLog {
             "model" => model.clone(), "status" => self.status.to_string(), "outcome" => outcome)
         .increment(1);
         metrics::histogram!("kvasir_request_seconds", "model" => model.clone()).record(took);
-        if let Some(first_data) = self.first_data {
-            metrics::histogram!("kvasir_first_data_seconds", "model" => model.clone())
-                .record(first_data);
-        }
+        let Some((first_data, streamed)) = self.first_data else { return };
+        let stream = if streamed { "true" } else { "false" };
+        metrics::histogram!("kvasir_first_data_seconds", "model" => model.clone(),
+            "stream" => stream)
+        .record(first_data);
         let Some(decision) = &self.decision else { return };
         metrics::counter!("kvasir_decisions_total", "model" => model.clone(),
             "policy" => decision.policy, "reason" => decision.reason.as_str())
@@ -116,6 +126,7 @@ impl AccessLog {
         // Only answers that carry a count, with a prompt whose tokens are known, can be judged.
         if let Some(cached) = self.usage.cached_tokens
             && self.tokens == "exact"
+            && self.comparable
         {
             metrics::counter!("kvasir_judged_predicted_tokens_total", "model" => model.clone())
                 .increment(u64::from(decision.overlap.resident()));
@@ -152,7 +163,7 @@ impl Drop for AccessLog {
             stream = self.stream,
             bytes_in = self.bytes_in,
             bytes_out = self.bytes_out,
-            first_data_ms = self.first_data.map(millis),
+            first_data_ms = self.first_data.map(|(took, _)| millis(took)),
             total_ms = millis(took),
             "request"
         );

@@ -17,6 +17,14 @@ use tokio::sync::Semaphore;
 /// a connection that is just being closed.
 const UPSTREAM_IDLE: Duration = Duration::from_secs(4);
 
+/// After this long without a sign of life a peer is asked for one, and given up after
+/// [`KEEPALIVE_RETRIES`] unanswered ones: a machine that lost its power closes no connection.
+pub(crate) const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Time between unanswered keep-alive probes.
+pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// Unanswered keep-alive probes before a connection counts as broken.
+pub(crate) const KEEPALIVE_RETRIES: u32 = 3;
+
 /// Renders the process-wide metric families.
 pub type MetricsPage = Arc<dyn Fn() -> String + Send + Sync>;
 
@@ -57,6 +65,9 @@ impl App {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(settings.connect_timeout));
         connector.set_nodelay(true);
+        connector.set_keepalive(Some(KEEPALIVE));
+        connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+        connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
         let upstream = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(UPSTREAM_IDLE)
             .pool_timer(TokioTimer::new())

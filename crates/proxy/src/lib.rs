@@ -12,10 +12,12 @@
 
 mod access_log;
 mod app;
+mod attempts;
 mod forward;
 mod handle;
 mod headers;
 mod own;
+mod plan;
 mod prompt;
 mod refusal;
 mod relay;

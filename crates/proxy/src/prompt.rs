@@ -1,16 +1,21 @@
 //! From a body to tokens, off the async threads where it takes long.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use kvasir_fleet::{Pool, PromptState};
-use kvasir_prompt::{Api, Prompts, Renderer, Unrouted};
+use kvasir_prompt::{Api, Prompts, Unrouted};
 use tokio::sync::Semaphore;
 
 /// Tokenising this much takes about a millisecond: not worth a change of threads.
 const INLINE_BYTES: usize = 2 << 10;
 /// Bytes of body per token, for prompts that are not tokenised.
 const BYTES_PER_TOKEN: u64 = 4;
+/// Above this an estimate from a body's size says more about images and the like than about tokens.
+const LARGEST_ESTIMATE: u64 = 8_192;
+/// How long a prompt waits for a tokenizer thread; then its request is routed by load.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is known of a request's prompts.
 #[derive(Debug)]
@@ -26,7 +31,8 @@ pub(crate) struct Known {
 impl Known {
     /// A prompt of which only the size is known.
     pub(crate) fn only_size(bytes: usize, why: &'static str) -> Self {
-        Self { prompts: None, count: bytes as u64 / BYTES_PER_TOKEN, tokens: why }
+        let count = (bytes as u64 / BYTES_PER_TOKEN).min(LARGEST_ESTIMATE);
+        Self { prompts: None, count, tokens: why }
     }
 }
 
@@ -45,9 +51,25 @@ pub(crate) async fn tokenise(
         PromptState::Pending => return Known::only_size(body.len(), "tokenizer_pending"),
         PromptState::Missing(_) => return Known::only_size(body.len(), "no_tokenizer"),
     };
-    match render(renderer, permits, api, body).await {
+    let rendered = if body.len() <= INLINE_BYTES {
+        renderer.prompts(api, body)
+    } else {
+        // The permit goes with the work: a client that leaves lets no thread run unaccounted.
+        let permit = tokio::time::timeout(PATIENCE, Arc::clone(permits).acquire_owned()).await;
+        let Ok(Ok(permit)) = permit else {
+            return Known::only_size(body.len(), "tokenizer_busy");
+        };
+        let body = body.clone();
+        let work = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            renderer.prompts(api, &body)
+        });
+        work.await.unwrap_or_else(|error| Err(Unrouted::Tokenizer(error.to_string())))
+    };
+    match rendered {
         Ok(Prompts { prompts, .. }) => {
             let count = prompts.iter().map(|prompt| prompt.len() as u64).sum();
+            pool.note_prompt(count);
             Known { prompts: Some(prompts), count, tokens: "exact" }
         }
         Err(why) => {
@@ -55,23 +77,4 @@ pub(crate) async fn tokenise(
             Known::only_size(body.len(), why.as_str())
         }
     }
-}
-
-async fn render(
-    renderer: Arc<Renderer>,
-    permits: &Arc<Semaphore>,
-    api: Api,
-    body: &Bytes,
-) -> Result<Prompts, Unrouted> {
-    if body.len() <= INLINE_BYTES {
-        return renderer.prompts(api, body);
-    }
-    // The permit goes with the work: a client that leaves does not let a thread run unaccounted.
-    let permit = Arc::clone(permits).acquire_owned().await;
-    let body = body.clone();
-    let work = tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        renderer.prompts(api, &body)
-    });
-    work.await.unwrap_or_else(|error| Err(Unrouted::Tokenizer(error.to_string())))
 }

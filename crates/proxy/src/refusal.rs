@@ -112,7 +112,9 @@ impl Refusal {
                 StatusCode::BAD_REQUEST,
                 "model_required",
                 Some("model"),
-                "`model` is missing, and several models are served here".to_owned(),
+                "`model` is missing (it may also be named in the header `X-Model`), and several models \
+                 are served here"
+                    .to_owned(),
             ),
             Self::UnknownModel(model) => client(
                 StatusCode::NOT_FOUND,
@@ -140,7 +142,7 @@ impl Refusal {
             Self::NoEndpoint { model, why } => server(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no_endpoint",
-                format!("no engine serving `{model}` can be reached: {why}"),
+                format!("no engine takes requests for `{model}` now: {why}"),
             ),
             Self::EngineBroke { model, why } => server(
                 StatusCode::BAD_GATEWAY,

@@ -29,7 +29,7 @@ pub(crate) struct Relay {
     tap: UsageTap,
     ended: bool,
     log: AccessLog,
-    _reservation: Reservation,
+    reservation: Reservation,
 }
 
 impl Relay {
@@ -39,7 +39,7 @@ impl Relay {
         reservation: Reservation,
         log: AccessLog,
     ) -> Self {
-        Self { first, rest, tap: UsageTap::new(), ended: false, log, _reservation: reservation }
+        Self { first, rest, tap: UsageTap::new(), ended: false, log, reservation }
     }
 
     fn note(&mut self, frame: &Frame<Bytes>) {
@@ -100,6 +100,11 @@ impl Drop for Relay {
         if !self.ended && self.is_end_stream() {
             self.log.complete();
         }
-        self.log.usage = self.tap.found();
+        let mut usage = self.tap.found();
+        if usage.prompt_tokens.is_some() {
+            let endpoint = self.reservation.endpoint();
+            usage.cached_tokens = endpoint.reported_cached_tokens(usage.cached_tokens);
+        }
+        self.log.usage = usage;
     }
 }

@@ -1,4 +1,4 @@
-//! Reads a request's body: whole, bounded, and not for ever.
+//! Reads a request's body: whole, bounded in size and time.
 
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,8 @@ use crate::refusal::Refusal;
 
 /// How long a client may pause between two pieces of its body.
 const PAUSE: Duration = Duration::from_secs(30);
+/// How long a whole body may take.
+const WHOLE: Duration = Duration::from_secs(600);
 /// What is still read of a body that is too large, so that its sender gets to read the refusal
 /// rather than a broken connection.
 const DRAIN_BYTES: usize = 256 << 20;
@@ -31,7 +33,8 @@ where
     }
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
-    while let Some(data) = next(&mut body).await? {
+    let until = Instant::now() + WHOLE;
+    while let Some(data) = next(&mut body, until).await? {
         let read = first.len() + rest.len();
         if read + data.len() > limit {
             discard(body, false).await;
@@ -51,12 +54,14 @@ where
     Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
 
-async fn next<B>(body: &mut B) -> Result<Option<Bytes>, Refusal>
+/// The next piece, by `until` at the latest.
+async fn next<B>(body: &mut B, until: Instant) -> Result<Option<Bytes>, Refusal>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     loop {
-        let frame = tokio::time::timeout(PAUSE, body.frame()).await;
+        let left = until.saturating_duration_since(Instant::now());
+        let frame = tokio::time::timeout(PAUSE.min(left), body.frame()).await;
         match frame.map_err(|_| Refusal::SlowBody)? {
             None => return Ok(None),
             Some(Err(_)) => return Err(Refusal::BodyBroke),
@@ -81,9 +86,8 @@ where
     let until = Instant::now() + DRAIN_TIME;
     let mut read = 0;
     while read < DRAIN_BYTES {
-        let left = until.saturating_duration_since(Instant::now());
-        match tokio::time::timeout(left, next(&mut body)).await {
-            Ok(Ok(Some(data))) => read += data.len(),
+        match next(&mut body, until).await {
+            Ok(Some(data)) => read += data.len(),
             _ => return,
         }
     }

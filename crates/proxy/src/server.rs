@@ -9,13 +9,15 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::app::App;
+use crate::app::{App, KEEPALIVE, KEEPALIVE_INTERVAL, KEEPALIVE_RETRIES};
 use crate::handle::handle;
 
-/// How long a client may take to send its request's head.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client may take to send its next request's head, idle time included. Above the 60 s
+/// for which load balancers commonly keep idle connections, so that they close them first.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 /// Pause after a failed accept: out of file descriptors is the usual cause.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -51,6 +53,13 @@ fn serve_connection(app: &Arc<App>, stream: TcpStream, graceful: &GracefulShutdo
     // Without it the first token of a stream may wait for an acknowledgement.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY not set");
+    }
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_RETRIES);
+    if let Err(error) = SockRef::from(&stream).set_tcp_keepalive(&keepalive) {
+        tracing::debug!(%error, "TCP keep-alive not set");
     }
     let app = Arc::clone(app);
     let service = service_fn(move |request| {

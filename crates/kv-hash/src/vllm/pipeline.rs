@@ -50,6 +50,7 @@ pub(super) fn hash_blocks(
     let mut blocks = tokens.chunks_exact(block_size);
     let Some(first) = blocks.next() else { return Some(()) };
     let (now, ahead) = (&mut hasher.preimage, &mut hasher.ahead);
+    frame.begin(ahead);
     frame.begin(now);
     frame.put_tokens(now, first);
     frame.end(now);
@@ -87,21 +88,20 @@ fn sha256<'a>(
         let (head, tail) = message.split_at(message.len() / 2);
         let mut state = SHA256_START;
         compress256(&mut state, head);
-        frame.begin(ahead);
+        frame.begin_again(ahead);
         put_tokens(ahead, early);
         compress256(&mut state, tail);
         put_tokens(ahead, late);
         frame.end(ahead);
         ahead.pad_for_sha256();
 
-        let mut digest = [0; 32];
-        put_big_endian(&mut digest, &state);
-        digests.push(Digest::new32(digest));
-        if next.is_none() {
-            return;
-        }
+        // The next hash waits for this.
         if let Some(parent) = ahead.slot(frame.parent) {
             put_big_endian(parent, &state);
+        }
+        digests.push(Digest::of_words(&state));
+        if next.is_none() {
+            return;
         }
         mem::swap(now, ahead);
     }
@@ -117,7 +117,7 @@ fn xxh3<'a>(
     loop {
         let next = blocks.next();
         if let Some(next) = next {
-            frame.begin(ahead);
+            frame.begin_again(ahead);
             frame.put_tokens(ahead, next);
             frame.end(ahead);
         }
@@ -173,6 +173,12 @@ impl Frame {
     fn begin(&self, out: &mut Buffer) {
         out.clear();
         out.put_fixed(&self.before, self.before_len);
+    }
+
+    /// Starts a block in a buffer that holds an earlier one.
+    #[inline]
+    fn begin_again(&self, out: &mut Buffer) {
+        out.truncate(self.before_len);
     }
 
     /// Ends a block.

@@ -1,0 +1,123 @@
+//! What is known of a request before an engine is chosen.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, header};
+use hyper::body::Incoming;
+use kvasir_fleet::{Evidence, Fleet, PromptTokens, Resolved};
+use kvasir_prompt::{Api, Envelope};
+
+use crate::access_log::AccessLog;
+use crate::app::App;
+use crate::prompt::{Known, tokenise};
+use crate::refusal::Refusal;
+use crate::request_body;
+
+/// A request that was read and understood as far as routing needs.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) resolved: Resolved,
+    /// The model asked for: the pool's, or an adapter.
+    pub(crate) model: String,
+    pub(crate) body: Bytes,
+    /// Whether it may be sent again after an engine took it and broke off.
+    pub(crate) repeatable: bool,
+    known: Known,
+    salt: Option<String>,
+}
+
+impl Plan {
+    /// Reads the request. `api` is `None` for paths forwarded as they are.
+    pub(crate) async fn read(
+        app: &App,
+        parts: &Parts,
+        body: Incoming,
+        api: Option<Api>,
+        log: &mut AccessLog,
+    ) -> Result<Self, Refusal> {
+        let limit = app.settings.max_body_bytes;
+        let body = request_body::read(body, limit, waits(&parts.headers)).await?;
+        log.bytes_in = body.len() as u64;
+        let envelope = match api {
+            _ if !is_json(&parts.headers) => Envelope::default(),
+            Some(_) => Envelope::parse(&body).map_err(|e| Refusal::Malformed(e.to_string()))?,
+            // What is sent to other paths may be anything.
+            None => Envelope::parse(&body).unwrap_or_default(),
+        };
+        log.stream = envelope.stream;
+        log.comparable = !envelope.prompt_logprobs;
+        let (resolved, model) = resolve(&app.fleet(), &envelope, &parts.headers)?;
+        log.model = Some(model.clone());
+        let known = match api {
+            Some(api) if is_json(&parts.headers) => {
+                tokenise(&resolved.pool, &app.tokenizer_permits, api, &body).await
+            }
+            _ => Known::only_size(body.len(), "not_json"),
+        };
+        log.tokens = known.tokens;
+        let salt = envelope.cache_salt;
+        Ok(Self { resolved, model, body, repeatable: api.is_some(), known, salt })
+    }
+
+    /// What every engine of the pool holds of it, now.
+    pub(crate) fn evidence(&self) -> Evidence {
+        self.resolved.pool.evidence(&PromptTokens {
+            prompts: self.known.prompts.as_deref(),
+            count: self.known.count,
+            adapter: self.resolved.adapter.as_deref(),
+            salt: self.salt.as_deref(),
+        })
+    }
+
+    /// Whether its blocks differ from those of a plain prompt by more than tokens.
+    pub(crate) fn has_extras(&self) -> bool {
+        self.salt.is_some() || self.resolved.adapter.is_some() || self.known.tokens == "multimodal"
+    }
+}
+
+/// The pool: by the body's `model`, else by the `x-model` header, else the only one.
+fn resolve(
+    fleet: &Fleet,
+    envelope: &Envelope,
+    headers: &HeaderMap,
+) -> Result<(Resolved, String), Refusal> {
+    if fleet.pools().is_empty() {
+        return Err(Refusal::NotReady);
+    }
+    let by_header = || headers.get("x-model").and_then(|value| value.to_str().ok());
+    // An engine takes an empty name for its own model.
+    let by_body = envelope.model.as_deref().filter(|model| !model.is_empty());
+    let Some(model) = by_body.or_else(by_header) else {
+        let pool = fleet.only_pool().ok_or(Refusal::NoModel)?;
+        let resolved = Resolved { pool: Arc::clone(pool), adapter: None };
+        return Ok((resolved, pool.model().to_owned()));
+    };
+    match fleet.resolve(model) {
+        Some(resolved) if by_body.is_some() => Ok((resolved, model.to_owned())),
+        // Engines do not read the header: without a model in the body they run their base model.
+        Some(Resolved { pool, .. }) => {
+            let model = pool.model().to_owned();
+            Ok((Resolved { pool, adapter: None }, model))
+        }
+        // An engine that has not said yet what it serves may serve it.
+        None if !fleet.is_known() => Err(Refusal::NotReady),
+        None => Err(Refusal::UnknownModel(model.to_owned())),
+    }
+}
+
+/// Whether the client waits to be told to send its body.
+pub(crate) fn waits(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::EXPECT)
+}
+
+/// Whether the body is JSON that can be read: clients often leave the type out.
+fn is_json(headers: &HeaderMap) -> bool {
+    let plain = headers
+        .get(header::CONTENT_ENCODING)
+        .is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"));
+    let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes().to_ascii_lowercase());
+    plain
+        && kind.is_none_or(|kind| !kind.starts_with(b"multipart/") && !kind.starts_with(b"audio/"))
+}
