@@ -21,7 +21,7 @@ pub(crate) enum Command {
     /// Plays one workload against simulated engines under several policies and compares them.
     Demo(DemoArgs),
     /// Runs one simulated engine.
-    SimEngine(SimEngineArgs),
+    SimEngine(Box<SimEngineArgs>),
 }
 
 /// Needs no configuration, no network and no GPU: engines, gateway and clients run in this

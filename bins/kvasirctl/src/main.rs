@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     let ended = match Args::parse().command {
         Command::Demo(args) => start_logging("error").and_then(|()| block_on(demo::run(args))),
         Command::SimEngine(args) => {
-            start_logging("warn").and_then(|()| block_on(sim_engine::run(args)))
+            start_logging("warn").and_then(|()| block_on(sim_engine::run(*args)))
         }
     };
     match ended {

@@ -65,7 +65,11 @@ fn server_config(args: &SimEngineArgs) -> Result<SimServerConfig> {
         topic: args.topic.clone(),
         ranks: args.ranks,
         version: args.engine_version.text.clone(),
-        hash_form: if args.int_hashes { HashForm::Int } else { HashForm::Bytes(args.algo.digest_len()) },
+        hash_form: if args.int_hashes {
+            HashForm::Int
+        } else {
+            HashForm::Bytes(args.algo.digest_len())
+        },
         hash_algorithm: args.algo.to_string(),
         report_cached_tokens: !args.no_report_cached_tokens,
         faults: args.faults,

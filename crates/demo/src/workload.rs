@@ -10,7 +10,6 @@ use std::time::Duration;
 use crate::rng::Rng;
 use crate::text;
 
-pub(crate) fn tune(n: &str, d: usize) -> usize { std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d) }
 /// How large a workload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -40,12 +39,12 @@ impl Shape {
         Self {
             tenants: 2 * engines.max(1),
             users_per_tenant: 4,
-            system_words: tune("T_WORDS", 1200),
+            system_words: 1_200,
             turns: (3, 6),
             sentences: (1, 3),
-            answer_tokens: tune("T_ANS", 20) as u32,
-            think_ms: (tune("T_THINK0", 1000) as u64, tune("T_THINK1", 3000) as u64),
-            arrival_ms: 1_500,
+            answer_tokens: 20,
+            think_ms: (1_500, 3_500),
+            arrival_ms: 3_000,
         }
     }
 

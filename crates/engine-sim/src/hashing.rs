@@ -10,7 +10,7 @@ use crate::tokens::splitmix64;
 pub enum Hashing {
     /// The engine's own hashes, bit for bit.
     Contract(Contract),
-    /// Hashes that identify blocks just as well, but are nobody's own.
+    /// Hashes that identify blocks just as well, but are no engine's own.
     Opaque(OpaqueHashing),
 }
 

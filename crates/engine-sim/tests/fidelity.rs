@@ -73,7 +73,7 @@ fn replay(recording: &Recording, mut same: impl FnMut(&str, &[u8], &[u8])) -> Co
         }
         compared.requests += requests.len();
         let outcomes = run(&mut engine, step, requests);
-        let cached = outcomes.iter().flat_map(|o| &o.outputs).map(|o| o.cached_tokens).last();
+        let cached = outcomes.iter().flat_map(|o| &o.outputs).map(|o| o.cached_tokens).next_back();
         assert_eq!(cached.unwrap_or_default(), step.cached_tokens, "{}", step.name);
 
         let batches: Vec<_> = outcomes.iter().filter(|o| !o.events.is_empty()).collect();

@@ -5,14 +5,19 @@
 //! * [`BlockKey`] and [`KeySpace`]: Kvasir's *own* chained identity of a block, computed from
 //!   token ids alone. No seed, algorithm or flag of an engine enters it, so a router can key its
 //!   index by it without agreeing on anything with the engine.
-//! * the engines' hash *contracts*, bit for bit (module [`vllm`]): what an engine of a given
-//!   version and configuration calls the same block. They serve verification and routers that
-//!   index by the engine's hashes.
+//! * the engines' hash *contracts*, bit for bit (modules [`vllm`], [`sglang`], [`trtllm`] and
+//!   [`loxilb`], all of one shape; [`Spec`] for whichever a configuration names): what an engine of
+//!   a given version and configuration calls the same block. They serve verification and routers
+//!   that index by the engine's hashes. [`detect`] tells from events which contract made them.
+//!
+//! What cannot be reproduced outside an engine's process is a typed answer that says why and what
+//! to do instead.
 //!
 //! This crate does no I/O, has no async runtime, no global state and no clock. It never knows
 //! endpoints, events, tokenizers or HTTP.
 
 mod buffer;
+pub mod detect;
 mod digest;
 mod hex;
 mod key;
@@ -20,10 +25,12 @@ pub mod loxilb;
 mod release;
 pub mod sglang;
 mod shown;
+mod spec;
 pub mod trtllm;
 pub mod vllm;
 
 pub use self::key::{BlockExtra, BlockKey, KeySpace, Scope};
+pub use self::spec::{Blocks, Engine, Spec, SpecError};
 
 /// Runs the README's examples.
 #[cfg(doctest)]

@@ -45,7 +45,7 @@ use std::net::SocketAddr;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -62,8 +62,8 @@ pub struct FakeEngine {
 
 #[derive(Debug)]
 enum Port {
-    /// Closing `stop` ends the task.
-    Listening { stop: oneshot::Sender<()>, task: JoinHandle<()> },
+    /// Closing `stop` ends the task. `spare` is bound to the same port, so that it is never free.
+    Listening { stop: oneshot::Sender<()>, task: JoinHandle<()>, spare: TcpSocket },
     /// Bound without listening: connections are refused and nobody else gets it.
     Held(TcpSocket),
 }
@@ -75,10 +75,10 @@ impl FakeEngine {
     ///
     /// When no port can be bound.
     pub async fn start(config: EngineConfig) -> io::Result<Self> {
-        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
-        let addr = listener.local_addr()?;
+        let socket = bind((std::net::Ipv4Addr::LOCALHOST, 0).into())?;
+        let addr = socket.local_addr()?;
         let state = Arc::new(State::new(config));
-        let port = Mutex::new(Some(listen(listener, state.clone())));
+        let port = Mutex::new(Some(listen(socket, state.clone())?));
         Ok(Self { state, addr, port })
     }
 
@@ -212,14 +212,11 @@ impl FakeEngine {
     pub async fn stop(&self) -> io::Result<()> {
         let port = self.port.lock().take();
         let held = match port {
-            Some(Port::Listening { stop, task }) => {
+            Some(Port::Listening { stop, task, spare }) => {
                 drop(stop);
-                // An error would be a panic of the accept loop; the port is free anyway.
+                // An error would be a panic of the accept loop; nobody listens anyway.
                 let _ = task.await;
-                let socket = TcpSocket::new_v4()?;
-                socket.set_reuseaddr(true)?;
-                socket.bind(self.addr)?;
-                Some(Port::Held(socket))
+                Some(Port::Held(spare))
             }
             other => other,
         };
@@ -236,7 +233,7 @@ impl FakeEngine {
     pub fn resume(&self) -> io::Result<()> {
         let mut port = self.port.lock();
         *port = match port.take() {
-            Some(Port::Held(socket)) => Some(listen(socket.listen(BACKLOG)?, self.state.clone())),
+            Some(Port::Held(socket)) => Some(listen(socket, self.state.clone())?),
             other => other,
         };
         Ok(())
@@ -255,7 +252,18 @@ impl FakeEngine {
     }
 }
 
-fn listen(listener: TcpListener, state: Arc<State>) -> Port {
+fn bind(addr: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    Ok(socket)
+}
+
+fn listen(socket: TcpSocket, state: Arc<State>) -> io::Result<Port> {
+    // Two sockets may share a port until one of them listens.
+    let spare = bind(socket.local_addr()?)?;
+    let listener = socket.listen(BACKLOG)?;
     let (stop, stopped) = oneshot::channel();
-    Port::Listening { stop, task: tokio::spawn(serve::accept(listener, state, stopped)) }
+    let task = tokio::spawn(serve::accept(listener, state, stopped));
+    Ok(Port::Listening { stop, task, spare })
 }

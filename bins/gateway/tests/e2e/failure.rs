@@ -53,7 +53,8 @@ async fn a_dead_engine_is_left_out_until_it_is_back() {
         (200, &json!("unreachable"))
     );
     let failed = gateway.metrics().await.sum("kvasir_failed_attempts_total", &[]).unwrap_or(0.0);
-    assert!(failed <= 1.0, "one failure is enough to know");
+    // One is enough to know; an answer read a moment ago may speak for it once more.
+    assert!(failed <= 2.0, "{failed} requests ran into the dead engine");
     engines[0].restart().await.unwrap();
     let back = Instant::now();
     until(SOON, || async {
@@ -86,7 +87,7 @@ async fn a_holder_that_dies_is_replaced_and_gets_no_credit_when_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_engine_that_breaks_before_its_first_data_is_never_asked_twice() {
+async fn an_engine_that_breaks_before_its_first_data_is_not_asked_again() {
     for reply in [
         Reply::ResetBeforeHead,
         // The head is no answer yet.
@@ -99,9 +100,11 @@ async fn an_engine_that_breaks_before_its_first_data_is_never_asked_twice() {
     ] {
         let engines = engines(3).await;
         engines[0].set_default(reply.clone());
-        engines[1].set_default(reply.clone());
-        let gateway = in_turn(&engines).await;
-        for n in 0..9 {
+        // A random one of the idle: nothing but its failure speaks against a broken one.
+        let mut pool = pool("tiny", &engines.iter().collect::<Vec<_>>());
+        pool["policy"] = "least_load".into();
+        let gateway = Gateway::over(pool).await;
+        for n in 0..16 {
             let id = format!("req-{n}");
             let mut client = gateway.connect().await;
             let body = completion(&[1, 2, 3]).to_string();
@@ -110,7 +113,7 @@ async fn an_engine_that_breaks_before_its_first_data_is_never_asked_twice() {
                 .await
                 .unwrap();
             let response = client.response().await.unwrap();
-            assert_eq!(Decision::of(&response).endpoint, engines[2].url(), "{reply:?}");
+            assert_ne!(Decision::of(&response).endpoint, engines[0].url(), "{reply:?}");
         }
         for engine in &engines {
             let mut seen: HashMap<String, u32> = HashMap::new();
@@ -120,13 +123,13 @@ async fn an_engine_that_breaks_before_its_first_data_is_never_asked_twice() {
             assert!(seen.values().all(|times| *times == 1), "{reply:?}: {seen:?}");
         }
         let attempts = engines.iter().map(|engine| engine.requests().len()).sum::<usize>();
-        assert!(attempts > 9, "{reply:?}: nothing was tried elsewhere");
+        assert!(attempts > 16, "{reply:?}: nothing was tried elsewhere");
         gateway.until_idle().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_engines_are_tried_and_then_the_client_is_told() {
+async fn a_request_that_breaks_two_engines_goes_to_no_third() {
     let engines = engines(4).await;
     for engine in &engines {
         engine.set_default(Reply::ResetBeforeHead);
@@ -137,9 +140,9 @@ async fn three_engines_are_tried_and_then_the_client_is_told() {
     assert_eq!(response.json()["error"]["code"], "engine_broke_off");
     let mut tried: Vec<usize> = engines.iter().map(|engine| engine.requests().len()).collect();
     tried.sort_unstable();
-    assert_eq!(tried, [0, 1, 1, 1]);
+    assert_eq!(tried, [0, 0, 1, 1]);
     let line = gateway.access_line(|line| line["status"] == 502).await;
-    assert_eq!((&line["attempts"], &line["outcome"]), (&json!(3), &json!("engine_broke_off")));
+    assert_eq!((&line["attempts"], &line["outcome"]), (&json!(2), &json!("engine_broke_off")));
     gateway.until_idle().await;
 }
 

@@ -4,7 +4,7 @@ use kvasir_testkit::client::RawClient;
 use kvasir_testkit::engine::{EngineConfig, FakeEngine, Recorded, Reply};
 use serde_json::json;
 
-use crate::harness::{CHAT, COMPLETIONS, Gateway, SOON, pool};
+use crate::harness::{CHAT, COMPLETIONS, Gateway, SOON, pool, until};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -141,8 +141,12 @@ async fn a_pools_key_replaces_the_clients() {
         let keys: Vec<_> = got.headers.get_all("authorization").iter().collect();
         assert_eq!(keys, ["Bearer pool-key"]);
     }
-    let asked = engine.info_requests();
-    let models = asked.iter().find(|request| request.path == "/v1/models").unwrap();
+    let models = until(SOON, || async {
+        let asked = engine.info_requests();
+        let found = asked.iter().find(|request| request.path == "/v1/models").cloned();
+        found.ok_or_else(|| format!("{asked:?}"))
+    })
+    .await;
     assert_eq!(models.header("authorization"), "Bearer pool-key", "engines may guard this too");
 }
 

@@ -13,7 +13,7 @@ fn demo(line: &str) -> DemoArgs {
 
 fn sim_engine(line: &str) -> SimEngineArgs {
     match parse(line).map(|args| args.command) {
-        Ok(Command::SimEngine(args)) => args,
+        Ok(Command::SimEngine(args)) => *args,
         other => panic!("{other:?}"),
     }
 }
@@ -44,7 +44,7 @@ fn what_cannot_be_is_said_clearly() {
         ),
         ("kvasirctl demo --policies=", "unknown policy ``"),
         ("kvasirctl sim-engine", "--port"),
-        (&format!("{engine} --port 65536"), "65536"),
+        ("kvasirctl sim-engine --port 65536", "65536"),
         (&format!("{engine} --host nowhere"), "--host"),
         (&format!("{engine} --events 127.0.0.1:1"), "expected tcp://HOST:PORT"),
         (&format!("{engine} --events tcp://"), "expected tcp://HOST:PORT"),

@@ -1,0 +1,7 @@
+//! Fuzzes `bodies::seeds`.
+#![no_main]
+
+#[path = "../bodies.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::seeds(data));
