@@ -51,12 +51,10 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     /// Folds what was recorded, for ever: without it samples pile up between two scrapes.
-    pub(crate) fn keep_up(self) -> impl Future<Output = ()> + use<> {
-        async move {
-            loop {
-                tokio::time::sleep(UPKEEP).await;
-                self.handle.run_upkeep();
-            }
+    pub(crate) async fn keep_up(self) {
+        loop {
+            tokio::time::sleep(UPKEEP).await;
+            self.handle.run_upkeep();
         }
     }
 }

@@ -39,6 +39,11 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u16).range(1..=16))]
     pub(crate) engines: u16,
+    /// Base URL of a running engine to play against instead of simulated ones; may be given several
+    /// times. It must serve the built-in model's tokenizer under the name `kvasir-demo`, and its
+    /// prefix cache is reset before each policy.
+    #[arg(long = "engine", value_name = "URL", conflicts_with = "engines")]
+    pub(crate) running: Vec<String>,
     /// The policies to play under, in this order.
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "round_robin,latency")]
     pub(crate) policies: Vec<PolicyKind>,

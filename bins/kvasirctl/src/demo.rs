@@ -49,13 +49,14 @@ fn check(args: &DemoArgs) -> Result<()> {
 
 /// Plays under every policy and prints the comparison. What is to be held is returned.
 async fn compare(args: &DemoArgs, model: &StagedModel) -> Result<Option<Stage>> {
-    let shape = Shape::for_engines(usize::from(args.engines));
+    let engines = if args.running.is_empty() { args.engines.into() } else { args.running.len() };
+    let kind = if args.running.is_empty() { "simulated" } else { "running" };
+    let shape = Shape::for_engines(engines);
     let workload = Arc::new(Workload::new(shape, args.seed));
     let each = Duration::from_secs(args.seconds) / u32::try_from(args.policies.len())?;
     let watch = Watch::new();
     watch.note(&format!(
-        "{} simulated engines, {} users of {} tenants, seed {}; {} policies for {:.0} s each",
-        args.engines,
+        "{engines} {kind} engines, {} users of {} tenants, seed {}; {} policies for {:.0} s each",
         shape.users(),
         shape.tenants,
         args.seed,

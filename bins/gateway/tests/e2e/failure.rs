@@ -147,6 +147,26 @@ async fn a_request_that_breaks_two_engines_goes_to_no_third() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_forwarded_unread_is_sent_again_only_if_nobody_got_it() {
+    let engines = engines(2).await;
+    let mut pool = pool("tiny", &[&engines[0], &engines[1]]);
+    pool["policy"] = "round_robin".into();
+    let gateway = Gateway::start(json!({"pools": [pool], "forward_paths": ["/any"]})).await;
+    gateway.until_metric("kvasir_endpoint_up", &[], 2.0).await;
+    for engine in &engines {
+        engine.set_default(Reply::ResetBeforeHead);
+    }
+    assert_eq!(gateway.post("/any", &json!({})).await.status, 502);
+    let asked = engines.iter().map(|engine| engine.requests().len()).sum::<usize>();
+    assert_eq!(asked, 1, "it may have had an effect");
+    engines[0].stop().await.unwrap();
+    engines[1].set_default(Reply::Echo);
+    for _ in 0..2 {
+        assert_eq!(gateway.post("/any", &json!({})).await.status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lone_engine_gets_a_second_chance_and_no_third() {
     let engines = engines(1).await;
     let gateway = in_turn(&engines).await;

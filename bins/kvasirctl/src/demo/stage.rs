@@ -13,6 +13,8 @@ use crate::args::DemoArgs;
 #[derive(Debug)]
 pub(super) struct Stage {
     gateway: Gateway,
+    urls: Vec<String>,
+    /// The engines of our own; none where running ones are played against.
     engines: Vec<SimServer>,
     model: String,
 }
@@ -25,14 +27,20 @@ impl Stage {
         args: &DemoArgs,
     ) -> Result<Self> {
         let mut engines = Vec::new();
-        for number in 0..u64::from(args.engines) {
+        let own = if args.running.is_empty() { u64::from(args.engines) } else { 0 };
+        for number in 0..own {
             let engine = SimServer::start(server_config(model, number)).await;
             engines.push(engine.with_context(|| format!("engine {}", number + 1))?);
         }
-        let urls: Vec<String> = engines.iter().map(SimServer::url).collect();
+        let mut urls: Vec<String> = engines.iter().map(SimServer::url).collect();
+        for url in &args.running {
+            let url = url.trim_end_matches('/').to_owned();
+            kvasir_demo::reset_prefix_cache(&url).await.with_context(|| url.clone())?;
+            urls.push(url);
+        }
         let gateway = Gateway::start(policy, model, &urls, args.seed).await?;
         gateway.ready().await?;
-        Ok(Self { gateway, engines, model: model.name().to_owned() })
+        Ok(Self { gateway, urls, engines, model: model.name().to_owned() })
     }
 
     /// Where clients ask.
@@ -42,7 +50,7 @@ impl Stage {
 
     /// The engines' addresses, as the gateway names them.
     pub(super) fn engine_urls(&self) -> Vec<String> {
-        self.engines.iter().map(SimServer::url).collect()
+        self.urls.clone()
     }
 
     /// Ends the gateway, then the engines.
