@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kvasir_fleet::{Pool, PromptState};
-use kvasir_prompt::{Api, Prompts, Unrouted};
+use kvasir_prompt::{Api, Prompts, given_ids};
 use tokio::sync::Semaphore;
 
 /// Tokenising this much takes about a millisecond: not worth a change of threads.
@@ -46,13 +46,20 @@ pub(crate) async fn tokenise(
     if !api.is_generation() {
         return Known::only_size(body.len(), "unsupported_api");
     }
-    let renderer = match &*pool.prompts().state() {
-        PromptState::Ready(renderer) => Arc::clone(renderer),
-        PromptState::Pending => return Known::only_size(body.len(), "tokenizer_pending"),
-        PromptState::Missing(_) => return Known::only_size(body.len(), "no_tokenizer"),
+    let (renderer, without) = match &*pool.prompts().state() {
+        PromptState::Ready(renderer) => (Some(Arc::clone(renderer)), ""),
+        PromptState::Pending => (None, "tokenizer_pending"),
+        PromptState::Missing(_) => (None, "no_tokenizer"),
+    };
+    let render = move |body: &[u8]| match &renderer {
+        Some(renderer) => renderer.prompts(api, body).map_err(|why| {
+            tracing::debug!(%why, "prompt not tokenised");
+            why.as_str()
+        }),
+        None => given_ids(api, body).ok_or(without),
     };
     let rendered = if body.len() <= INLINE_BYTES {
-        renderer.prompts(api, body)
+        render(body)
     } else {
         // The permit goes with the work: a client that leaves lets no thread run unaccounted.
         let permit = tokio::time::timeout(PATIENCE, Arc::clone(permits).acquire_owned()).await;
@@ -62,9 +69,9 @@ pub(crate) async fn tokenise(
         let body = body.clone();
         let work = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            renderer.prompts(api, &body)
+            render(&body)
         });
-        work.await.unwrap_or_else(|error| Err(Unrouted::Tokenizer(error.to_string())))
+        work.await.unwrap_or(Err("tokenizer"))
     };
     match rendered {
         Ok(Prompts { prompts, .. }) => {
@@ -72,9 +79,6 @@ pub(crate) async fn tokenise(
             pool.note_prompt(count);
             Known { prompts: Some(prompts), count, tokens: "exact" }
         }
-        Err(why) => {
-            tracing::debug!(model = pool.model(), %why, "routing by load");
-            Known::only_size(body.len(), why.as_str())
-        }
+        Err(why) => Known::only_size(body.len(), why),
     }
 }

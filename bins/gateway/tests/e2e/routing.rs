@@ -241,6 +241,19 @@ async fn a_model_without_a_tokenizer_is_served_by_load() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn token_ids_need_no_tokenizer() {
+    let replicas = Replica::several(2).await;
+    let mut pool = pool_at("tiny", &[replicas[0].url(), replicas[1].url()]);
+    pool.as_object_mut().unwrap().remove("tokenizer_dir");
+    let gateway = Gateway::over(pool).await;
+    gateway.until_learned(&replicas.iter().collect::<Vec<_>>()).await;
+    let prompt = ids(9, 70);
+    let holder = warm(&gateway, &replicas, &prompt).await;
+    let warm = Decision::of(&gateway.post(COMPLETIONS, &completion(&prompt)).await);
+    assert_eq!((warm.overlap, &*warm.tokens, &*warm.endpoint), (64, "exact", holder.url()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_rendered_is_served_by_load_with_the_reason() {
     let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
     engine.set_default(Reply::Json(StatusCode::OK, json!({})));
