@@ -48,12 +48,23 @@ fn pool_spec(pool: &PoolConfig) -> Result<PoolSpec> {
             Ok::<_, anyhow::Error>(value)
         })
         .transpose()?;
+    let endpoints: Result<Vec<EndpointSpec>> =
+        pool.endpoints
+            .iter()
+            .map(|endpoint| {
+                let spec = endpoint_spec(endpoint);
+                spec.events.iter().try_for_each(kvasir_fleet::EventSpec::check).with_context(
+                    || format!("pool `{}`: events of {}", pool.model, endpoint.url),
+                )?;
+                Ok(spec)
+            })
+            .collect();
     Ok(PoolSpec {
         model: pool.model.clone(),
         policy: pool.policy,
         tokenizer_dir: pool.tokenizer_dir.clone(),
         authorization,
-        endpoints: pool.endpoints.iter().map(endpoint_spec).collect(),
+        endpoints: endpoints?,
     })
 }
 

@@ -348,10 +348,8 @@ impl EndpointConfig {
 
 fn syntax(file: &str, error: &serde_saphyr::Error) -> ConfigError {
     let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
-    ConfigError::Syntax {
-        file: file.to_owned(),
-        line,
-        column,
-        message: error.without_snippet().to_string(),
-    }
+    // The place is said once, in front.
+    let text = error.without_snippet().to_string();
+    let message = text.split(" at line ").next().unwrap_or_default().to_owned();
+    ConfigError::Syntax { file: file.to_owned(), line, column, message }
 }

@@ -75,7 +75,14 @@ pub async fn play(
     let mut played = Played::default();
     let mut first: Option<(Instant, ChatError)> = None;
     while let Some(ended) = users.join_next().await {
-        let Ok(experience) = ended else { continue };
+        let experience = match ended {
+            Ok(experience) => experience,
+            Err(error) => {
+                played.failed += 1;
+                first.get_or_insert((begin, ChatError::Http(format!("a user's task: {error}"))));
+                continue;
+            }
+        };
         played.answers.extend(experience.answers);
         played.failed += experience.failed;
         if let Some((at, error)) = experience.first_failure

@@ -37,7 +37,7 @@ impl Applier {
             inventory,
             slot,
             stream: trust,
-            extras: Extras::Unknown,
+            extras: Extras::Published,
             uses_lookahead: false,
             block_size: None,
             left_out: 0,
@@ -51,6 +51,7 @@ impl Applier {
         match update {
             Update::Forget { trust, .. } => {
                 self.forget();
+                self.block_size = None;
                 self.stream = *trust;
             }
             Update::Trust { trust, .. } => self.stream = *trust,
@@ -106,22 +107,12 @@ impl Applier {
     /// Forgets every block of the endpoint.
     pub fn forget(&mut self) {
         self.inventory.clear(self.slot);
-        self.extras = Extras::Unknown;
         self.uses_lookahead = false;
         self.left_out = 0;
     }
 
-    /// Whether the stream says what blocks were hashed with besides tokens.
-    pub(crate) fn extras(&self) -> Extras {
-        self.extras
-    }
-
     fn store(&mut self, stored: &BlockStored, card: &EngineCard) {
-        if stored.extra_keys.is_some() {
-            self.extras = Extras::Published;
-        } else if self.extras == Extras::Unknown {
-            self.extras = Extras::Unpublished;
-        }
+        self.extras = Extras::of(stored);
         if stored.lookahead_token_ids.is_some() {
             self.uses_lookahead = true;
             return self.refuse(stored);
@@ -185,7 +176,8 @@ impl Applier {
             }
             self.block_size = Some(stored.block_size);
         }
-        let same_size = stored.token_ids.is_empty() || self.block_size == Some(stored.block_size);
+        let same_size = stored.token_ids.is_empty()
+            || self.block_size.is_none_or(|known| known == stored.block_size);
         let kind =
             if full && same_size { GroupKind::FullAttention } else { GroupKind::Unsupported };
         match u8::try_from(number) {

@@ -56,6 +56,8 @@ pub struct EngineCard {
     pub block_size: Option<u32>,
     /// Its event publishers; `None` where it does not tell.
     pub event_sources: Option<Vec<EventSource>>,
+    /// Its data-parallel ranks, as far as it tells: each has a cache and a stream of its own.
+    pub ranks: u32,
 }
 
 #[derive(Deserialize)]
@@ -125,15 +127,25 @@ impl EngineCard {
             Told::Nothing => None,
             Told::Unheard => known.version.clone(),
         };
-        card.block_size = match ask("/metrics").await {
-            Told::Said(body) => Signals::parse(&String::from_utf8_lossy(&body)).block_size,
-            Told::Nothing => None,
-            Told::Unheard => known.block_size,
+        (card.block_size, card.ranks) = match ask("/metrics").await {
+            Told::Said(body) => {
+                let Signals { block_size, ranks, .. } =
+                    Signals::parse(&String::from_utf8_lossy(&body));
+                (block_size, ranks)
+            }
+            Told::Nothing => (None, 0),
+            Told::Unheard => (known.block_size, known.ranks),
         };
         card.event_sources = match ask("/kv_event_sources").await {
-            Told::Said(body) => event_sources(&body),
+            Told::Said(body) => event_sources(&body).map(|(sources, ranks)| {
+                card.ranks = card.ranks.max(ranks);
+                sources
+            }),
             Told::Nothing => None,
-            Told::Unheard => known.event_sources.clone(),
+            Told::Unheard => {
+                card.ranks = card.ranks.max(known.ranks);
+                known.event_sources.clone()
+            }
         };
         Ok(card)
     }
@@ -200,8 +212,10 @@ async fn optional(
     }
 }
 
-fn event_sources(body: &[u8]) -> Option<Vec<EventSource>> {
+/// The publishers that can be followed, and how many ranks there are with and without one.
+fn event_sources(body: &[u8]) -> Option<(Vec<EventSource>, u32)> {
     let by_rank: BTreeMap<String, Source> = serde_json::from_slice(body).ok()?;
+    let ranks = u32::try_from(by_rank.len()).unwrap_or(u32::MAX);
     let mut sources: Vec<EventSource> = by_rank
         .into_iter()
         .filter(|(_, source)| source.enable_kv_cache_events)
@@ -216,7 +230,7 @@ fn event_sources(body: &[u8]) -> Option<Vec<EventSource>> {
         })
         .collect();
     sources.sort_by_key(|source| source.rank);
-    Some(sources)
+    Some((sources, ranks))
 }
 
 #[cfg(test)]
@@ -243,11 +257,12 @@ mod tests {
                  "replay_endpoint":"tcp://*:6000","topic":"t"},
             "3":{"enable_kv_cache_events":false,"endpoint":"tcp://*:1"},
             "4":{"enable_kv_cache_events":true,"publisher":"null","endpoint":"tcp://*:1"}}"#;
-        let sources = event_sources(body).unwrap();
+        let (sources, ranks) = event_sources(body).unwrap();
+        assert_eq!(ranks, 4, "ranks without a publisher count too");
         assert_eq!(sources.iter().map(|s| s.rank).collect::<Vec<_>>(), [2, 10]);
         assert_eq!(sources[0].replay.as_deref(), Some("tcp://*:6000"));
         assert_eq!(sources[0].topic, "t");
         assert_eq!(event_sources(b"[]"), None);
-        assert_eq!(event_sources(b"{}"), Some(Vec::new()));
+        assert_eq!(event_sources(b"{}"), Some((Vec::new(), 0)));
     }
 }

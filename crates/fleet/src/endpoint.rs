@@ -2,16 +2,23 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use http::uri::Authority;
 use kvasir_inventory::{AbsentReason, Inventory, Slot, SlotStats, SuspectReason, Trust};
-use kvasir_kv_events::StatsHandle;
+use kvasir_kv_events::{BlockStored, StatsHandle};
 use parking_lot::Mutex;
 
 use crate::card::EngineCard;
 use crate::load::{LoadCounters, PrefillRate};
 use crate::signals::Signals;
+
+/// Failed requests in a row after which an endpoint is left alone, and for how long.
+const FAILURES: u32 = 3;
+const COOLING: Duration = Duration::from_secs(5);
+/// Metrics pages in a row, each waited for, without which an endpoint counts as silent.
+const SILENT_PAGES: u32 = 3;
 
 /// One routable engine.
 #[derive(Debug)]
@@ -47,28 +54,49 @@ struct Scrape {
 #[derive(Debug)]
 struct Credit {
     trust: Trust,
-    /// While blocks are being forgotten nobody is credited with them, whatever comes next.
+    /// While blocks are being forgotten or a history is replayed nobody is credited with them.
     withheld: bool,
+    /// Counts the times credit was withheld: what was looked up before is worth nothing after.
+    epoch: u64,
     extras: Extras,
     /// A request whose blocks differ by more than tokens (salt, adapter, image) was sent there.
+    /// Never taken back: such blocks may come again with a replayed history.
     carried_extras: bool,
+}
+
+/// Whether an endpoint's blocks may be credited at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Creditable {
+    pub(crate) trust: Trust,
+    pub(crate) credits: bool,
+    pub(crate) epoch: u64,
 }
 
 /// Whether an engine publishes what its blocks were hashed with besides tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extras {
-    /// No block was stored yet.
-    Unknown,
-    /// It does.
+    /// It does, or has stored nothing yet.
     Published,
     /// It does not: salted, adapter and image blocks look plain.
     Unpublished,
+}
+
+impl Extras {
+    pub(crate) fn of(stored: &BlockStored) -> Self {
+        if stored.extra_keys.is_some() { Self::Published } else { Self::Unpublished }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Reach {
     /// Why the last connection failed; `None` while the engine answers or was never tried.
     down: Option<String>,
+    /// Requests in a row that the engine answered with a 5xx or broke off.
+    failures: u32,
+    /// No requests before this, after too many failures.
+    cooling_until: Option<Instant>,
+    /// Metrics pages in a row that did not come.
+    unread_pages: u32,
     answered: bool,
 }
 
@@ -81,6 +109,10 @@ pub enum Exclusion {
     ModelNotServed,
     /// It sleeps: it holds no cache and answers nothing.
     Asleep,
+    /// It failed several requests in a row, just now.
+    Failing,
+    /// It accepts connections and answers nothing.
+    Silent,
     /// This request already failed there.
     Tried,
 }
@@ -93,6 +125,8 @@ impl Exclusion {
             Self::Unreachable(_) => "unreachable",
             Self::ModelNotServed => "model_not_served",
             Self::Asleep => "asleep",
+            Self::Failing => "failing",
+            Self::Silent => "silent",
             Self::Tried => "tried",
         }
     }
@@ -114,7 +148,8 @@ impl Endpoint {
             credit: Mutex::new(Credit {
                 trust: Trust::Absent(AbsentReason::Connecting),
                 withheld: false,
-                extras: Extras::Unknown,
+                extras: Extras::Published,
+                epoch: 0,
                 carried_extras: false,
             }),
             reports_cached_tokens: AtomicBool::new(false),
@@ -235,6 +270,34 @@ impl Endpoint {
         }
     }
 
+    /// An engine answered a request, or `failed`: an error of its own, or it broke off before it
+    /// answered. A few
+    /// failures in a row leave it alone for a while: an engine that fails at once always looks
+    /// idle, and would draw all the traffic.
+    pub fn note_answer(&self, failed: bool) {
+        let mut reach = self.reach.lock();
+        reach.failures = if failed { reach.failures.saturating_add(1) } else { 0 };
+        if reach.failures >= FAILURES {
+            if reach.cooling_until.is_none() {
+                tracing::warn!(endpoint = self.url, "endpoint fails; left alone for a while");
+            }
+            reach.cooling_until = Some(Instant::now() + COOLING);
+            // One more failure after the rest is enough.
+            reach.failures = FAILURES - 1;
+        } else if !failed && reach.cooling_until.take().is_some() {
+            tracing::info!(endpoint = self.url, "endpoint does well again");
+        }
+    }
+
+    /// A metrics page came, or did not although the engine accepted the connection.
+    pub(crate) fn note_page(&self, came: bool) {
+        let mut reach = self.reach.lock();
+        reach.unread_pages = if came { 0 } else { reach.unread_pages.saturating_add(1) };
+        if reach.unread_pages == SILENT_PAGES {
+            tracing::warn!(endpoint = self.url, "endpoint accepts connections and answers nothing");
+        }
+    }
+
     /// Whether a request for `model` may go there; the reason if not.
     #[must_use]
     pub fn exclusion(&self, model: &str) -> Option<Exclusion> {
@@ -244,7 +307,14 @@ impl Endpoint {
         if self.signals.lock().signals.asleep {
             return Some(Exclusion::Asleep);
         }
-        self.unreachable().map(Exclusion::Unreachable)
+        let reach = self.reach.lock();
+        if let Some(why) = &reach.down {
+            return Some(Exclusion::Unreachable(why.clone()));
+        }
+        if reach.cooling_until.is_some_and(|until| until > Instant::now()) {
+            return Some(Exclusion::Failing);
+        }
+        (reach.unread_pages >= SILENT_PAGES).then_some(Exclusion::Silent)
     }
 
     /// Sizes of its part of the inventory.
@@ -302,11 +372,24 @@ impl Endpoint {
         self.block_size.store(size, Ordering::Relaxed);
     }
 
-    /// Credits nobody until the next [`Endpoint::set_trust`].
+    /// Whether its blocks may be credited now.
+    pub(crate) fn creditable(&self) -> Creditable {
+        let credit = self.credit.lock();
+        let trust = credit.effective();
+        let credits = trust.credits() && !credit.withheld;
+        Creditable { trust, credits, epoch: credit.epoch }
+    }
+
+    /// Credits nobody until [`Endpoint::grant_credit`].
     pub(crate) fn withhold_credit(&self) {
         let mut credit = self.credit.lock();
         credit.withheld = true;
-        credit.carried_extras = false;
+        credit.epoch += 1;
+    }
+
+    /// What is known is sound again, as far as the trust goes.
+    pub(crate) fn grant_credit(&self) {
+        self.credit.lock().withheld = false;
     }
 
     pub(crate) fn set_extras(&self, extras: Extras) {
@@ -314,11 +397,7 @@ impl Endpoint {
     }
 
     pub(crate) fn set_trust(&self, trust: Trust, why: &str) {
-        let before = {
-            let mut credit = self.credit.lock();
-            credit.withheld = false;
-            std::mem::replace(&mut credit.trust, trust)
-        };
+        let before = std::mem::replace(&mut self.credit.lock().trust, trust);
         if before != trust {
             tracing::info!(endpoint = self.url, %before, now = %trust, why, "trust changed");
             metrics::counter!("kvasir_trust_transitions_total",
@@ -332,9 +411,6 @@ impl Credit {
     fn effective(&self) -> Trust {
         if !self.trust.credits() {
             return self.trust;
-        }
-        if self.withheld {
-            return Trust::Suspect(SuspectReason::LifeInDoubt);
         }
         if self.carried_extras && self.extras == Extras::Unpublished {
             return Trust::Suspect(SuspectReason::ExtraKeysUnpublished);

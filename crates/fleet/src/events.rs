@@ -3,13 +3,19 @@
 use std::sync::Arc;
 
 use kvasir_inventory::{AbsentReason, Inventory, Trust};
-use kvasir_kv_events::{Address, EndpointError, Subscriber, SubscriberConfig, Update};
+use kvasir_kv_events::{
+    Address, EndpointError, Event, SubscribeError, Subscriber, SubscriberConfig, Update,
+};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
 
 use crate::apply::Applier;
 use crate::card::EngineCard;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Extras};
 use crate::spec::EventSpec;
+
+/// Events in a batch above which applying it counts as long work.
+const HEAVY_EVENTS: usize = 64;
 
 /// Where an endpoint's events come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,9 +33,9 @@ impl Source {
         let told = card.and_then(|card| card.event_sources.as_deref());
         match (configured, told) {
             // One stream of several would look complete and is not.
-            (_, Some([_, _, ..])) => Self::None(AbsentReason::DataParallel),
+            _ if card.is_some_and(|card| card.ranks > 1) => Self::None(AbsentReason::DataParallel),
             (Some(spec), _) => Self::Stream(spec.clone()),
-            (None, Some([source])) => Self::Stream(EventSpec {
+            (None, Some([source, ..])) => Self::Stream(EventSpec {
                 publisher: source.publisher.clone(),
                 replay: source.replay.clone(),
                 topic: source.topic.clone(),
@@ -68,7 +74,9 @@ impl EventFollower {
         source: Source,
         base: &str,
     ) {
-        if self.followed.as_ref().is_some_and(|(known, of)| *known == source && of == base) {
+        let same = self.followed.as_ref().is_some_and(|(known, of)| *known == source && of == base);
+        let ended = self.task.as_ref().is_some_and(|task| task.0.is_finished());
+        if same && !ended {
             return;
         }
         if let Some(AbortOnDrop(task)) = &mut self.task {
@@ -77,18 +85,23 @@ impl EventFollower {
             let _ = task.await;
         }
         self.task = None;
+        endpoint.withhold_credit();
         let (trust, why) = match &source {
             Source::None(reason) => (Trust::Absent(*reason), "no_stream"),
             Source::Stream(_) => (Trust::Absent(AbsentReason::Connecting), "followed"),
         };
         endpoint.set_trust(trust, why);
-        inventory.clear(endpoint.slot());
+        off_the_scheduler(true, || inventory.clear(endpoint.slot()));
         endpoint.set_stream(None);
         if let Source::Stream(spec) = &source
             && let Err(error) = self.start(endpoint, inventory, spec)
         {
-            endpoint.set_trust(Trust::Absent(AbsentReason::NoStream), "bad_address");
+            endpoint.set_trust(Trust::Absent(AbsentReason::NoStream), "not_started");
             tracing::error!(endpoint = endpoint.url(), %error, "events not followed");
+            if let StartError::Subscribe(SubscribeError::Spawn(_)) = error {
+                // Out of threads or descriptors for now: tried again at the next visit.
+                return;
+            }
         }
         self.followed = Some((source, base.to_owned()));
     }
@@ -130,7 +143,7 @@ enum StartError {
     #[error(transparent)]
     Address(#[from] EndpointError),
     #[error(transparent)]
-    Subscribe(#[from] kvasir_kv_events::SubscribeError),
+    Subscribe(#[from] SubscribeError),
 }
 
 /// Applies updates until the stream or the task ends.
@@ -144,17 +157,52 @@ async fn apply_all(endpoint: Arc<Endpoint>, inventory: Arc<Inventory>, mut subsc
                 why.as_str()
             }
             Update::Trust { why, .. } => why.as_str(),
-            Update::Batch { .. } => "events",
+            Update::Batch { batch, .. } => {
+                // Before the blocks: none may be credited that could be somebody else's.
+                note_extras(&endpoint, &batch.events);
+                "events"
+            }
         };
         let card = endpoint.card().unwrap_or_else(|| Arc::clone(&unknown));
-        applier.apply(&update, &card);
+        off_the_scheduler(is_heavy(&update), || applier.apply(&update, &card));
         if let Some(size) = applier.block_size() {
             endpoint.set_block_size(size);
         }
-        endpoint.set_extras(applier.extras());
         endpoint.set_refused_blocks(applier.refused_blocks());
         endpoint.set_trust(applier.trust(), why);
+        // A history that begins with nothing is sound only once it has been replayed to its end.
+        match &update {
+            Update::Forget { trust, .. } | Update::Trust { trust, .. } => {
+                if *trust != Trust::CatchingUp {
+                    endpoint.grant_credit();
+                }
+            }
+            Update::Batch { .. } => {}
+        }
     }
     endpoint.set_trust(Trust::Absent(AbsentReason::NoStream), "subscriber_ended");
     applier.forget();
+}
+
+fn note_extras(endpoint: &Endpoint, events: &[Event]) {
+    for event in events {
+        if let Event::Stored(stored) = event {
+            endpoint.set_extras(Extras::of(stored));
+        }
+    }
+}
+
+/// Whether applying an update may take milliseconds.
+fn is_heavy(update: &Update) -> bool {
+    match update {
+        Update::Forget { .. } => true,
+        Update::Batch { batch, .. } => batch.events.len() > HEAVY_EVENTS,
+        Update::Trust { .. } => false,
+    }
+}
+
+/// Runs `work`; where it is heavy, other tasks of the runtime's thread go on elsewhere meanwhile.
+fn off_the_scheduler<R>(heavy: bool, work: impl FnOnce() -> R) -> R {
+    let several = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    if heavy && several { tokio::task::block_in_place(work) } else { work() }
 }

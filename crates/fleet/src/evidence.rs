@@ -6,7 +6,7 @@ use kvasir_inventory::{Inventory, Overlap, Overlaps, Tier, Trust};
 use kvasir_kv_hash::Scope;
 
 use crate::card::EngineCard;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Creditable, Endpoint};
 
 /// A request's prompts, as far as they are known.
 #[derive(Clone, Copy, Debug)]
@@ -53,14 +53,13 @@ impl Evidence {
         tokens: &PromptTokens<'_>,
     ) -> Self {
         let cards: Vec<_> = members.iter().map(|member| member.card()).collect();
-        // Trust is read before and after the lookups: blocks that were doubtful at either moment
-        // are not credited.
-        let before: Vec<Trust> = members.iter().map(|member| member.trust()).collect();
+        // Read before and after the lookups: blocks that were doubtful at either moment, or at any
+        // between, are not credited.
+        let before: Vec<Creditable> = members.iter().map(|member| member.creditable()).collect();
         let mut lookups: Vec<(KeyedAs<'_>, Vec<Overlaps>)> = Vec::new();
-        let found = members.iter().zip(&cards).zip(&before).map(|((member, card), trust)| {
+        let found = members.iter().zip(&cards).zip(&before).map(|((member, card), then)| {
             let keyed = KeyedAs::of(member, card.as_deref(), tokens.adapter);
-            let (Some(prompts), Some(keyed), true) = (tokens.prompts, keyed, trust.credits())
-            else {
+            let (Some(prompts), Some(keyed), true) = (tokens.prompts, keyed, then.credits) else {
                 return Overlap::default();
             };
             let known = lookups.iter().position(|(known, _)| *known == keyed);
@@ -72,10 +71,11 @@ impl Evidence {
             sum(lookups[at].1.iter().map(|overlaps| overlaps.get(member.slot())))
         });
         let found: Vec<Overlap> = found.collect();
-        let members = members.iter().zip(found).map(|(member, overlap)| {
-            let trust = member.trust();
-            let overlap = if trust.credits() { overlap } else { Overlap::default() };
-            MemberEvidence { overlap, trust }
+        let members = members.iter().zip(&before).zip(found).map(|((member, then), overlap)| {
+            let now = member.creditable();
+            let sound = now.credits && now.epoch == then.epoch;
+            let overlap = if sound { overlap } else { Overlap::default() };
+            MemberEvidence { overlap, trust: now.trust }
         });
         let members = members.collect();
         Self { prompt_tokens: tokens.count, exact: tokens.prompts.is_some(), members }

@@ -40,7 +40,7 @@ impl Monitor {
         let mut follower = EventFollower::default();
         let mut card_asked: Option<Instant> = None;
         let mut complained = false;
-        self.look_for_tokenizers(None);
+        self.look_for_tokenizers(None, false);
         loop {
             let scraped = if card_asked.is_none_or(|at| at.elapsed() >= CARD_REFRESH) {
                 let (learned, scraped) = tokio::join!(self.ask(), self.scrape());
@@ -93,7 +93,7 @@ impl Monitor {
         }
         self.endpoint.set_card(card);
         follower.follow(&self.endpoint, &self.inventory, source, &base).await;
-        self.look_for_tokenizers(root.as_deref());
+        self.look_for_tokenizers(root.as_deref(), true);
     }
 
     /// The engine did not say what it is. A configured event stream is followed all the same.
@@ -120,18 +120,18 @@ impl Monitor {
         let before = self.endpoint.signals();
         // Numbers that were not read are unknown; what the engine said of itself stands.
         let unread = Signals { asleep: before.asleep, ..Signals::default() };
-        let answer = self.client.get(self.endpoint.authority(), "/metrics", None).await;
+        let key = self.authorization.as_ref();
+        let answer = self.client.get(self.endpoint.authority(), "/metrics", key).await;
         match answer {
             Ok((status, body)) => {
                 self.endpoint.mark_reachable();
+                self.endpoint.note_page(true);
                 if status == StatusCode::OK {
                     let signals = Signals::parse(&String::from_utf8_lossy(&body));
-                    if signals.asleep && !before.asleep {
-                        tracing::info!(endpoint = self.endpoint.url(), "engine sleeps");
-                        // Its cache is gone; the event that says so comes after it wakes.
-                        self.inventory.clear(self.endpoint.slot());
-                    }
+                    self.note_sleep(before.asleep, signals.asleep);
                     self.endpoint.set_signals(signals, own_in_flight);
+                } else {
+                    self.endpoint.set_signals(unread, 0);
                 }
                 Ok(())
             }
@@ -143,9 +143,21 @@ impl Monitor {
             // The engine may be busy, and is no worse for it.
             Err(error) => {
                 tracing::debug!(endpoint = self.endpoint.url(), %error, "metrics not read");
+                self.endpoint.note_page(false);
                 self.endpoint.set_signals(unread, 0);
                 Ok(())
             }
+        }
+    }
+
+    /// A sleeping engine's cache is gone, and the event that says so comes only after it wakes.
+    /// What a replay brings back meanwhile is cleared too, up to the moment it is awake.
+    fn note_sleep(&self, before: bool, now: bool) {
+        if before != now {
+            tracing::info!(endpoint = self.endpoint.url(), asleep = now, "engine sleeps or wakes");
+        }
+        if before || now {
+            self.inventory.clear(self.endpoint.slot());
         }
     }
 
@@ -156,10 +168,10 @@ impl Monitor {
         }
     }
 
-    fn look_for_tokenizers(&self, root: Option<&str>) {
+    fn look_for_tokenizers(&self, root: Option<&str>, engine_known: bool) {
         for prompts in &self.prompts {
             let (prompts, root) = (Arc::clone(prompts), root.map(str::to_owned));
-            tokio::spawn(async move { prompts.ensure(root).await });
+            tokio::spawn(async move { prompts.ensure(root, engine_known).await });
         }
     }
 }

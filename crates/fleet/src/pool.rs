@@ -129,9 +129,9 @@ impl Pool {
     /// Chooses an endpoint for a request for `model` (the pool's, or an adapter) and commits the
     /// request's load to it, in one step.
     ///
-    /// `tried` are endpoints where this request already failed. When every other endpoint is known
-    /// to be unreachable, a first attempt still takes one of them, since it may just have come
-    /// back; otherwise there is `None`.
+    /// `tried` are endpoints where this request already failed. Endpoints that fail or stay silent
+    /// are taken only where there is no other; one that is known to be unreachable only by a first
+    /// attempt, since it may just have come back. Otherwise there is `None`.
     #[must_use]
     pub fn choose(
         &self,
@@ -150,13 +150,18 @@ impl Pool {
             member.exclusion(model)
         };
         let mut eligible = Vec::with_capacity(self.members.len());
+        let mut doubtful = Vec::new();
         let mut unreachable = Vec::new();
         for (place, member) in self.members.iter().enumerate() {
             match exclusion(member) {
                 None => eligible.push(place),
+                Some(Exclusion::Failing | Exclusion::Silent) => doubtful.push(place),
                 Some(Exclusion::Unreachable(_)) => unreachable.push(place),
                 Some(_) => {}
             }
+        }
+        if eligible.is_empty() {
+            eligible = doubtful;
         }
         if eligible.is_empty() && tried.is_empty() {
             eligible = unreachable;

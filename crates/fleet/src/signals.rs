@@ -1,5 +1,7 @@
 //! The few numbers read from an engine's `/metrics` page.
 
+use std::collections::HashSet;
+
 /// An engine's own account of its load, as last scraped. Families register lazily, so any may be
 /// missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -13,6 +15,8 @@ pub(crate) struct Signals {
     /// Whether the engine sleeps (`vllm:engine_sleep_state`): it then holds no cache and takes no
     /// requests.
     pub(crate) asleep: bool,
+    /// Engines the page speaks of: one per data-parallel rank.
+    pub(crate) ranks: u32,
     /// Tokens per block (`hash_block_size`, else `block_size`, of `vllm:cache_config_info`).
     pub(crate) block_size: Option<u32>,
 }
@@ -24,10 +28,14 @@ impl Signals {
     /// largest counts.
     pub(crate) fn parse(page: &str) -> Self {
         let mut signals = Self::default();
+        let mut engines = HashSet::new();
         for sample in page.lines().filter_map(Sample::parse) {
             let Sample { name, labels, value } = sample;
             match name {
-                "vllm:num_requests_running" => add(&mut signals.running, value),
+                "vllm:num_requests_running" => {
+                    engines.insert(label(labels, "engine"));
+                    add(&mut signals.running, value);
+                }
                 "vllm:num_requests_waiting" => add(&mut signals.waiting, value),
                 "vllm:kv_cache_usage_perc" => {
                     signals.kv_usage = Some(signals.kv_usage.map_or(value, |v| v.max(value)));
@@ -43,6 +51,7 @@ impl Signals {
                 _ => {}
             }
         }
+        signals.ranks = u32::try_from(engines.len()).unwrap_or(u32::MAX);
         signals
     }
 }
@@ -142,6 +151,7 @@ process_start_time_seconds 1.79e+09
                 waiting: Some(3.0),
                 kv_usage: Some(0.5),
                 asleep: false,
+                ranks: 2,
                 block_size: Some(32),
             }
         );

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use http::uri::Authority;
 use kvasir_balance::PolicyKind;
+use kvasir_kv_events::{Address, EndpointError};
 
 /// A whole fleet.
 #[derive(Clone, Debug)]
@@ -42,6 +43,18 @@ pub struct EndpointSpec {
     pub authority: Authority,
     /// Its event stream, where it is configured; else the engine is asked.
     pub events: Option<EventSpec>,
+}
+
+impl EventSpec {
+    /// Whether its addresses can be used.
+    ///
+    /// # Errors
+    /// The address that cannot, and why.
+    pub fn check(&self) -> Result<(), EndpointError> {
+        Address::parse(&self.publisher)?;
+        self.replay.as_deref().map(Address::parse).transpose()?;
+        Ok(())
+    }
 }
 
 /// A configured event stream.

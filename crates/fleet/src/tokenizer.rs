@@ -49,8 +49,9 @@ impl ModelPrompts {
         self.state.load_full()
     }
 
-    /// Looks for the tokenizer unless it is there, or was just looked for with the same `root`.
-    pub(crate) async fn ensure(self: &Arc<Self>, root: Option<String>) {
+    /// Looks for the tokenizer unless it is there, or was just looked for with the same `root`. Before
+    /// the engine has said where it loaded the model from, not finding it is no news.
+    pub(crate) async fn ensure(self: &Arc<Self>, root: Option<String>, engine_known: bool) {
         if matches!(**self.state.load(), PromptState::Ready(_)) {
             return;
         }
@@ -63,13 +64,15 @@ impl ModelPrompts {
         let this = Arc::clone(self);
         let found = tokio::task::spawn_blocking(move || this.find(root.as_deref())).await;
         let state = found.unwrap_or_else(|e| PromptState::Missing(format!("loading: {e}").into()));
-        match &state {
-            PromptState::Missing(why) => {
-                if !matches!(&**self.state.load(), PromptState::Missing(known) if known == why) {
-                    tracing::warn!(model = self.model, %why, "routing by load: no tokenizer");
-                }
+        if let PromptState::Missing(why) = &state {
+            if !engine_known {
+                tracing::debug!(model = self.model, %why, "no tokenizer yet");
+                return;
             }
-            PromptState::Ready(_) | PromptState::Pending => {}
+            let known = self.state.load();
+            if !matches!(&**known, PromptState::Missing(known) if known == why) {
+                tracing::warn!(model = self.model, %why, "routing by load: no tokenizer");
+            }
         }
         self.state.store(Arc::new(state));
     }

@@ -9,7 +9,7 @@ use crate::frames::{self, Answer};
 use crate::subscriber::sockets::{self, Received};
 
 /// Answers that may wait inside the socket; a publisher's buffer holds 10,000 batches by default.
-const HIGH_WATER: i32 = 100_000;
+const HIGH_WATER: i32 = 12_000;
 
 /// An answer, owned.
 #[derive(Debug, PartialEq, Eq)]

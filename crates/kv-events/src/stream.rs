@@ -149,7 +149,8 @@ impl Stream {
     pub fn deadline(&self) -> Option<Instant> {
         match &self.ask {
             Some(ask) => Some(ask.due),
-            None => self.check_at,
+            // Without a replay socket there is nobody to ask.
+            None => self.check_at.filter(|_| self.config.replay),
         }
     }
 

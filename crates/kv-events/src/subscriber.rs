@@ -64,7 +64,7 @@ impl SubscriberConfig {
             bind: false,
             topic: String::new(),
             replay: None,
-            queue: 1_024,
+            queue: 256,
             max_message_bytes: 32 << 20,
             pending_batches: stream.pending_batches,
             pending_bytes: stream.pending_bytes,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::StatusCode;
 use http::request::Parts;
 use kvasir_fleet::{Chosen, Endpoint};
 
@@ -49,6 +50,11 @@ pub(crate) async fn try_engines(
         match attempt(app, pool, &endpoint, parts, &plan.body).await {
             Ok(started) => {
                 endpoint.mark_reachable();
+                // A 503 says that the engine is busy, not that it fails.
+                let status = started.head.status;
+                if status != StatusCode::SERVICE_UNAVAILABLE {
+                    endpoint.note_answer(status.is_server_error());
+                }
                 return Ok((started, chosen));
             }
             Err(failure) => {
@@ -86,6 +92,7 @@ impl Failures {
                 self.last_refusal = Some(why);
             }
             Failure::Broke(why) => {
+                endpoint.note_answer(true);
                 self.broken += 1;
                 self.broke_soon = after <= SOON;
                 self.last_break = Some(why);

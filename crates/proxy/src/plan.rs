@@ -57,6 +57,8 @@ impl Plan {
             _ => Known::only_size(body.len(), "not_json"),
         };
         log.tokens = known.tokens;
+        // Of several prompts, engines report the cached tokens of one.
+        log.comparable &= known.prompts.as_ref().is_some_and(|prompts| prompts.len() == 1);
         let salt = envelope.cache_salt;
         Ok(Self { resolved, model, body, repeatable: api.is_some(), known, salt })
     }

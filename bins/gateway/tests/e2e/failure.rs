@@ -303,6 +303,22 @@ async fn requests_to_one_engine_do_not_wait_for_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_keeps_failing_does_not_draw_the_traffic() {
+    let engines = engines(2).await;
+    let gateway = in_turn(&engines).await;
+    gateway.until_metric("kvasir_endpoint_up", &[], 2.0).await;
+    engines[0].set_default(Reply::Json(StatusCode::INTERNAL_SERVER_ERROR, json!({})));
+    let mut failed = 0;
+    for _ in 0..12 {
+        let response = gateway.post(COMPLETIONS, &completion(&[1, 2, 3])).await;
+        failed += u32::from(response.status == 500);
+    }
+    assert_eq!(failed, 3, "then it is left alone");
+    let ready = gateway.get("/readyz").await.json();
+    assert_eq!(ready["pools"]["tiny"]["endpoints"][engines[0].url()], "failing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_says_no_is_not_at_fault() {
     let engines = engines(2).await;
     let gateway = in_turn(&engines).await;

@@ -15,5 +15,6 @@ mod policies;
 mod requests;
 mod routing;
 mod shutdown;
+mod sims;
 mod tenants;
 mod url_mode;

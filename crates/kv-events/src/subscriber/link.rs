@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::SubscriberConfig;
 use super::sockets::{self, Received};
 
-/// Batches that may wait inside the SUB socket, the publishers' own default.
-const HIGH_WATER: i32 = 100_000;
+/// Batches that may wait inside the SUB socket; what is lost above it shows as a gap.
+const HIGH_WATER: i32 = 10_000;
 
 const SUCCEEDED: zmq::SocketEvent = zmq::SocketEvent::HANDSHAKE_SUCCEEDED;
 const DISCONNECTED: zmq::SocketEvent = zmq::SocketEvent::DISCONNECTED;

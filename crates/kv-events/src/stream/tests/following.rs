@@ -26,6 +26,16 @@ fn without_a_replay_socket_only_number_zero_is_exact() {
 }
 
 #[test]
+fn without_a_replay_socket_silence_wants_no_attention() {
+    let mut rig = Rig::new(false);
+    rig.connect();
+    rig.live(0, 0);
+    rig.now += Duration::from_secs(60);
+    rig.stream.tick(rig.now);
+    assert_eq!(rig.stream.deadline(), None);
+}
+
+#[test]
 fn a_lost_connection_forgets_at_once_and_a_new_one_starts_over() {
     let mut rig = Rig::exact_up_to(2);
     rig.stream.disconnected();
