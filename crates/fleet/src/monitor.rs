@@ -116,7 +116,7 @@ impl Monitor {
     }
 
     async fn scrape(&self) -> Result<(), ProbeError> {
-        let own_in_flight = self.endpoint.in_flight();
+        let sent_before = self.endpoint.in_flight();
         let before = self.endpoint.signals();
         // Numbers that were not read are unknown; what the engine said of itself stands.
         let unread = Signals { asleep: before.asleep, ..Signals::default() };
@@ -129,6 +129,9 @@ impl Monitor {
                 if status == StatusCode::OK {
                     let signals = Signals::parse(&String::from_utf8_lossy(&body));
                     self.note_sleep(before.asleep, signals.asleep);
+                    // Whatever we sent while the page was on its way may be on it: better to
+                    // overlook somebody else's request than to take our own for one.
+                    let own_in_flight = sent_before.max(self.endpoint.in_flight());
                     self.endpoint.set_signals(signals, own_in_flight);
                 } else {
                     self.endpoint.set_signals(unread, 0);

@@ -32,6 +32,10 @@ async fn a_mistake_in_the_file_is_located_and_what_is_allowed_is_said() {
             "pools:\n  - model: m\n    endpoints:\n      - url: https://a:1\n",
             &["FILE:4:14", "https", "http://host:port"],
         ),
+        (
+            "pools: [{model: m, endpoints: [{url: 'http://a', events: 'http://a:1'}]}]",
+            &["pool `m`", "http://a", "neither tcp:// nor ipc://"],
+        ),
         ("{}", &["FILE: pools: at least one"]),
         ("pools: [{model: m, endpoints: []}]", &["FILE: pools[0].endpoints: at least one"]),
     ] {
