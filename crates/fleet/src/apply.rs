@@ -9,7 +9,7 @@ use kvasir_kv_events::{BlockRemoved, BlockStored, Event, SpecKind, Update};
 use kvasir_kv_hash::{BlockExtra, BlockKey, Scope};
 
 use crate::card::EngineCard;
-use crate::endpoint::Extras;
+use crate::credit::Extras;
 
 /// Applies one stream's updates to one endpoint's part of an inventory, and knows how far the
 /// result can be believed.

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use http::uri::Authority;
-use kvasir_inventory::{AbsentReason, Inventory, Slot, SlotStats, SuspectReason, Trust};
-use kvasir_kv_events::{BlockStored, StatsHandle};
+use kvasir_inventory::{Inventory, Slot, SlotStats, Trust};
+use kvasir_kv_events::StatsHandle;
 use parking_lot::Mutex;
 
 use crate::card::EngineCard;
+use crate::credit::{Credit, Creditable, Extras};
 use crate::load::{LoadCounters, PrefillRate};
 use crate::signals::Signals;
 
@@ -48,43 +49,6 @@ pub struct Endpoint {
 struct Scrape {
     signals: Signals,
     own_in_flight: u32,
-}
-
-/// What is believed of the event stream.
-#[derive(Debug)]
-struct Credit {
-    trust: Trust,
-    /// While blocks are being forgotten or a history is replayed nobody is credited with them.
-    withheld: bool,
-    /// Counts the times credit was withheld: what was looked up before is worth nothing after.
-    epoch: u64,
-    extras: Extras,
-    /// A request whose blocks differ by more than tokens (salt, adapter, image) was sent there.
-    /// Never taken back: such blocks may come again with a replayed history.
-    carried_extras: bool,
-}
-
-/// Whether an endpoint's blocks may be credited at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Creditable {
-    pub(crate) trust: Trust,
-    pub(crate) credits: bool,
-    pub(crate) epoch: u64,
-}
-
-/// Whether an engine publishes what its blocks were hashed with besides tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extras {
-    /// It does, or has stored nothing yet.
-    Published,
-    /// It does not: salted, adapter and image blocks look plain.
-    Unpublished,
-}
-
-impl Extras {
-    pub(crate) fn of(stored: &BlockStored) -> Self {
-        if stored.extra_keys.is_some() { Self::Published } else { Self::Unpublished }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -145,13 +109,7 @@ impl Endpoint {
             card: ArcSwapOption::empty(),
             signals: Mutex::new(Scrape::default()),
             reach: Mutex::new(Reach::default()),
-            credit: Mutex::new(Credit {
-                trust: Trust::Absent(AbsentReason::Connecting),
-                withheld: false,
-                extras: Extras::Published,
-                epoch: 0,
-                carried_extras: false,
-            }),
+            credit: Mutex::new(Credit::new()),
             reports_cached_tokens: AtomicBool::new(false),
             stream: ArcSwapOption::empty(),
             refused_blocks: AtomicU64::new(0),
@@ -374,10 +332,7 @@ impl Endpoint {
 
     /// Whether its blocks may be credited now.
     pub(crate) fn creditable(&self) -> Creditable {
-        let credit = self.credit.lock();
-        let trust = credit.effective();
-        let credits = trust.credits() && !credit.withheld;
-        Creditable { trust, credits, epoch: credit.epoch }
+        self.credit.lock().now()
     }
 
     /// Credits nobody until [`Endpoint::grant_credit`].
@@ -404,18 +359,6 @@ impl Endpoint {
                 "endpoint" => self.url.clone(), "to" => trust.state(), "reason" => trust.reason())
             .increment(1);
         }
-    }
-}
-
-impl Credit {
-    fn effective(&self) -> Trust {
-        if !self.trust.credits() {
-            return self.trust;
-        }
-        if self.carried_extras && self.extras == Extras::Unpublished {
-            return Trust::Suspect(SuspectReason::ExtraKeysUnpublished);
-        }
-        self.trust
     }
 }
 

@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 
 use crate::apply::Applier;
 use crate::card::EngineCard;
-use crate::endpoint::{Endpoint, Extras};
+use crate::credit::Extras;
+use crate::endpoint::Endpoint;
 use crate::spec::EventSpec;
 
 /// Events in a batch above which applying it counts as long work.

@@ -6,7 +6,8 @@ use kvasir_inventory::{Inventory, Overlap, Overlaps, Tier, Trust};
 use kvasir_kv_hash::Scope;
 
 use crate::card::EngineCard;
-use crate::endpoint::{Creditable, Endpoint};
+use crate::credit::Creditable;
+use crate::endpoint::Endpoint;
 
 /// A request's prompts, as far as they are known.
 #[derive(Clone, Copy, Debug)]

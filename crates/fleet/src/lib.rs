@@ -14,6 +14,7 @@
 
 mod apply;
 mod card;
+mod credit;
 mod endpoint;
 mod engine_client;
 mod events;

@@ -1,0 +1,74 @@
+//! What is believed of an endpoint's event stream, and whether its blocks may be credited.
+
+use kvasir_inventory::{AbsentReason, SuspectReason, Trust};
+use kvasir_kv_events::BlockStored;
+
+/// What is believed of the event stream.
+#[derive(Debug)]
+pub(crate) struct Credit {
+    pub(crate) trust: Trust,
+    /// While blocks are being forgotten or a history is replayed nobody is credited with them.
+    pub(crate) withheld: bool,
+    /// Counts the times credit was withheld: what was looked up before is worth nothing after.
+    pub(crate) epoch: u64,
+    pub(crate) extras: Extras,
+    /// A request whose blocks differ by more than tokens (salt, adapter, image) was sent there.
+    /// Never taken back: such blocks may come again with a replayed history.
+    pub(crate) carried_extras: bool,
+}
+
+/// Whether an endpoint's blocks may be credited at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Creditable {
+    pub(crate) trust: Trust,
+    pub(crate) credits: bool,
+    pub(crate) epoch: u64,
+}
+
+/// Whether an engine publishes what its blocks were hashed with besides tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extras {
+    /// It does, or has stored nothing yet.
+    Published,
+    /// It does not: salted, adapter and image blocks look plain.
+    Unpublished,
+}
+
+impl Extras {
+    pub(crate) fn of(stored: &BlockStored) -> Self {
+        if stored.extra_keys.is_some() { Self::Published } else { Self::Unpublished }
+    }
+}
+
+// === impl Credit ===
+
+impl Credit {
+    /// Of a stream that has said nothing yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            trust: Trust::Absent(AbsentReason::Connecting),
+            withheld: false,
+            epoch: 0,
+            extras: Extras::Published,
+            carried_extras: false,
+        }
+    }
+
+    /// Whether blocks may be credited now.
+    pub(crate) fn now(&self) -> Creditable {
+        let trust = self.effective();
+        let credits = trust.credits() && !self.withheld;
+        Creditable { trust, credits, epoch: self.epoch }
+    }
+
+    /// The trust, less what requests have shown since.
+    pub(crate) fn effective(&self) -> Trust {
+        if !self.trust.credits() {
+            return self.trust;
+        }
+        if self.carried_extras && self.extras == Extras::Unpublished {
+            return Trust::Suspect(SuspectReason::ExtraKeysUnpublished);
+        }
+        self.trust
+    }
+}
