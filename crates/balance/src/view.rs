@@ -24,6 +24,13 @@ pub struct Load {
     pub queued_prefill_tokens: u64,
 }
 
+impl Load {
+    /// What policies compare: requests first, then prompt tokens.
+    pub(crate) fn key(self) -> (u32, u64) {
+        (self.in_flight, self.queued_prefill_tokens)
+    }
+}
+
 /// One eligible endpoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {

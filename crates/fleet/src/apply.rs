@@ -196,17 +196,12 @@ impl Applier {
     }
 
     fn remove(&self, removed: &BlockRemoved) {
-        let group =
-            removed.group.and_then(|g| u8::try_from(g).ok()).unwrap_or(match removed.group {
-                Some(_) => u8::MAX,
-                None => 0,
-            });
-        let tiers = match removed.medium.tier() {
-            Some(tier) => vec![tier],
-            None => Tier::ALL.to_vec(),
-        };
+        let group = removed.group.map_or(0, |number| u8::try_from(number).unwrap_or(u8::MAX));
+        // Whatever left an unknown place may have been the copy credited in any tier.
+        let known = removed.medium.tier().map(|tier| [tier]);
+        let tiers: &[Tier] = known.as_ref().map_or(&Tier::ALL, |tier| tier);
         for tier in tiers {
-            self.inventory.remove(self.slot, &removed.block_hashes, tier, group);
+            self.inventory.remove(self.slot, &removed.block_hashes, *tier, group);
         }
     }
 }

@@ -101,7 +101,8 @@ impl EngineClient {
 }
 
 /// The innermost cause: "connection refused" says more than "client error (Connect)".
-fn root_cause(error: &dyn std::error::Error) -> String {
+#[must_use]
+pub fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {
         cause = next;

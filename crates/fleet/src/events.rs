@@ -86,6 +86,8 @@ impl EventFollower {
             let _ = task.await;
         }
         self.task = None;
+        // Until it is followed again, so that a failed start is tried anew.
+        self.followed = None;
         endpoint.withhold_credit();
         let (trust, why) = match &source {
             Source::None(reason) => (Trust::Absent(*reason), "no_stream"),

@@ -31,7 +31,7 @@ mod tokenizer;
 pub use self::apply::Applier;
 pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
 pub use self::endpoint::{Endpoint, Exclusion};
-pub use self::engine_client::{EngineClient, ProbeError};
+pub use self::engine_client::{EngineClient, ProbeError, root_cause};
 pub use self::evidence::{Evidence, PromptTokens};
 pub use self::load::Reservation;
 pub use self::pool::{Chosen, Decision, Pool};

@@ -8,7 +8,7 @@ use http::{Request, Uri, Version};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use kvasir_fleet::{Endpoint, Pool};
+use kvasir_fleet::{Endpoint, Pool, root_cause};
 
 use crate::app::App;
 use crate::headers;
@@ -63,14 +63,14 @@ pub(crate) async fn attempt(
     let outgoing = outgoing(pool, endpoint, request, body)
         .map_err(|error| Failure::Broke(error.to_string()))?;
     let response = app.upstream.request(outgoing).await.map_err(|error| {
-        let why = innermost(&error);
+        let why = root_cause(&error);
         if error.is_connect() { Failure::Connect(why) } else { Failure::Broke(why) }
     })?;
     let (head, mut rest) = response.into_parts();
     let first = match rest.frame().await {
         None => None,
         Some(Ok(frame)) => Some(frame),
-        Some(Err(error)) => return Err(Failure::Broke(innermost(&error))),
+        Some(Err(error)) => return Err(Failure::Broke(root_cause(&error))),
     };
     Ok(Started { head, first, rest })
 }
@@ -93,13 +93,4 @@ fn outgoing(
     *outgoing.version_mut() = Version::HTTP_11;
     *outgoing.headers_mut() = headers::to_engine(request.headers.clone(), pool.authorization());
     Ok(outgoing)
-}
-
-/// The innermost cause says most ("connection refused").
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
 }

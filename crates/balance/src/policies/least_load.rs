@@ -14,10 +14,7 @@ impl Policy for LeastLoad {
     }
 
     fn choose(&self, _: &Query, view: &FleetView<'_>, state: &mut PolicyState) -> Option<Choice> {
-        let load = |place: usize| {
-            let load = view.candidates[place].load;
-            (load.in_flight, load.queued_prefill_tokens)
-        };
+        let load = |place: usize| view.candidates[place].load.key();
         let index = smallest_by(0..view.candidates.len(), load, &mut state.rng)?;
         let scores = view.candidates.iter().map(|c| f64::from(c.load.in_flight)).collect();
         Some(Choice { index, reason: Reason::LeastLoad, scores })

@@ -30,10 +30,7 @@ impl Policy for PreciseCacheAware {
             return Some(Choice { reason: Reason::NoOverlap, ..choice });
         }
         let holders = (0..view.candidates.len()).filter(|place| held(*place) == most);
-        let load = |place: usize| {
-            let load = view.candidates[place].load;
-            (load.in_flight, load.queued_prefill_tokens)
-        };
+        let load = |place: usize| view.candidates[place].load.key();
         let index = smallest_by(holders, load, &mut state.rng)?;
         let scores = view.candidates.iter().map(|c| -f64::from(c.overlap.resident())).collect();
         Some(Choice { index, reason: Reason::LongestPrefix, scores })
