@@ -1,11 +1,11 @@
-//! Small, bounded GETs to engines: what the background asks them.
+//! Small, bounded questions to engines: what the background and the doctor ask them.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::Authority;
-use http::{HeaderValue, Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty, Limited};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -24,8 +24,8 @@ pub enum ProbeError {
     #[error("cannot connect: {0}")]
     Connect(String),
     /// No complete answer in time.
-    #[error("no answer within {} s", ANSWER_TIMEOUT.as_secs())]
-    Timeout,
+    #[error("no answer within {} s", .0.as_secs())]
+    Timeout(Duration),
     /// The connection broke or what came is not HTTP.
     #[error("broken answer: {0}")]
     Broken(String),
@@ -47,10 +47,11 @@ pub enum ProbeError {
     },
 }
 
-/// A client for the background's questions; cheap to clone.
+/// A client for questions to engines; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct EngineClient {
-    client: Client<HttpConnector, Empty<Bytes>>,
+    client: Client<HttpConnector, Full<Bytes>>,
+    headers: HeaderMap,
 }
 
 impl EngineClient {
@@ -64,10 +65,16 @@ impl EngineClient {
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_timer(hyper_util::rt::TokioTimer::new())
             .build(connector);
-        Self { client }
+        Self { client, headers: HeaderMap::new() }
     }
 
-    /// The status and body of `GET path`.
+    /// The same client, sending these headers with every question.
+    #[must_use]
+    pub fn with_headers(self, headers: HeaderMap) -> Self {
+        Self { headers, ..self }
+    }
+
+    /// The status and body of `GET path`, within 5 s.
     ///
     /// # Errors
     /// [`ProbeError::Connect`], [`ProbeError::Timeout`] or [`ProbeError::Broken`]; any status is an
@@ -75,14 +82,40 @@ impl EngineClient {
     pub async fn get(
         &self,
         authority: &Authority,
-        path: &'static str,
+        path: &str,
         authorization: Option<&HeaderValue>,
     ) -> Result<(StatusCode, Bytes), ProbeError> {
-        let uri = format!("http://{authority}{path}");
-        let mut request =
-            Request::get(uri).body(Empty::new()).map_err(|e| ProbeError::Broken(e.to_string()))?;
+        let mut request = request(Method::GET, authority, path, Bytes::new())?;
         if let Some(value) = authorization {
             request.headers_mut().insert(header::AUTHORIZATION, value.clone());
+        }
+        self.ask(request, ANSWER_TIMEOUT).await
+    }
+
+    /// The status and body of `POST path` with a JSON body, within `timeout`.
+    ///
+    /// # Errors
+    /// As [`EngineClient::get`].
+    pub async fn post_json(
+        &self,
+        authority: &Authority,
+        path: &str,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<(StatusCode, Bytes), ProbeError> {
+        let mut request = request(Method::POST, authority, path, body)?;
+        let json = HeaderValue::from_static("application/json");
+        request.headers_mut().insert(header::CONTENT_TYPE, json);
+        self.ask(request, timeout).await
+    }
+
+    async fn ask(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        timeout: Duration,
+    ) -> Result<(StatusCode, Bytes), ProbeError> {
+        for (name, value) in &self.headers {
+            request.headers_mut().insert(name, value.clone());
         }
         let exchange = async {
             let response = self.client.request(request).await.map_err(|e| {
@@ -96,8 +129,21 @@ impl EngineClient {
                 .map_err(|e| ProbeError::Broken(e.to_string()))?;
             Ok((head.status, body.to_bytes()))
         };
-        tokio::time::timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or(Err(ProbeError::Timeout))
+        tokio::time::timeout(timeout, exchange).await.unwrap_or(Err(ProbeError::Timeout(timeout)))
     }
+}
+
+fn request(
+    method: Method,
+    authority: &Authority,
+    path: &str,
+    body: Bytes,
+) -> Result<Request<Full<Bytes>>, ProbeError> {
+    Request::builder()
+        .method(method)
+        .uri(format!("http://{authority}{path}"))
+        .body(Full::new(body))
+        .map_err(|e| ProbeError::Broken(e.to_string()))
 }
 
 /// The innermost cause: "connection refused" says more than "client error (Connect)".

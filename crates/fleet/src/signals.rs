@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use crate::samples::{Sample, samples};
+
 /// An engine's own account of its load, as last scraped. Families register lazily, so any may be
 /// missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,22 +31,22 @@ impl Signals {
     pub(crate) fn parse(page: &str) -> Self {
         let mut signals = Self::default();
         let mut engines = HashSet::new();
-        for sample in page.lines().filter_map(Sample::parse) {
-            let Sample { name, labels, value } = sample;
+        for sample in samples(page) {
+            let Sample { name, value, .. } = sample;
             match name {
                 "vllm:num_requests_running" => {
-                    engines.insert(label(labels, "engine"));
+                    engines.insert(sample.label("engine"));
                     add(&mut signals.running, value);
                 }
                 "vllm:num_requests_waiting" => add(&mut signals.waiting, value),
                 "vllm:kv_cache_usage_perc" => {
                     signals.kv_usage = Some(signals.kv_usage.map_or(value, |v| v.max(value)));
                 }
-                "vllm:engine_sleep_state" if label(labels, "sleep_state") == Some("awake") => {
+                "vllm:engine_sleep_state" if sample.label("sleep_state") == Some("awake") => {
                     signals.asleep |= value == 0.0;
                 }
                 "vllm:cache_config_info" => {
-                    let size = |key| label(labels, key).and_then(|text| text.parse().ok());
+                    let size = |key| sample.label(key).and_then(|text| text.parse().ok());
                     let size = size("hash_block_size").or_else(|| size("block_size"));
                     signals.block_size = size.filter(|size| *size > 0);
                 }
@@ -58,67 +60,6 @@ impl Signals {
 
 fn add(sum: &mut Option<f64>, value: f64) {
     *sum = Some(sum.unwrap_or(0.0) + value);
-}
-
-/// One line of a page.
-struct Sample<'a> {
-    name: &'a str,
-    labels: &'a str,
-    value: f64,
-}
-
-impl<'a> Sample<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
-        let line = line.trim();
-        if line.starts_with('#') {
-            return None;
-        }
-        let name_end = line.find(['{', ' '])?;
-        let (name, rest) = line.split_at(name_end);
-        let (labels, rest) = match rest.strip_prefix('{') {
-            Some(inner) => inner.split_at(labels_end(inner)?),
-            None => ("", rest),
-        };
-        let mut words = rest.trim_start_matches('}').split_ascii_whitespace();
-        let value: f64 = words.next()?.parse().ok()?;
-        value.is_finite().then_some(Self { name, labels, value })
-    }
-}
-
-/// Where the closing brace is; braces inside quoted values do not count.
-fn labels_end(inner: &str) -> Option<usize> {
-    let (mut quoted, mut escaped) = (false, false);
-    for (at, byte) in inner.bytes().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b'}' if !quoted => return Some(at),
-            _ => {}
-        }
-    }
-    None
-}
-
-/// The raw value of a label; values looked for here hold no escapes.
-fn label<'a>(labels: &'a str, key: &str) -> Option<&'a str> {
-    let mut rest = labels;
-    loop {
-        let (name, after) = rest.split_once("=\"")?;
-        let end = after
-            .char_indices()
-            .scan(false, |escaped, (at, c)| {
-                let ends = c == '"' && !*escaped;
-                *escaped = c == '\\' && !*escaped;
-                Some((at, ends))
-            })
-            .find_map(|(at, ends)| ends.then_some(at))?;
-        let (value, after) = after.split_at(end);
-        if name.trim_start_matches([',', ' ']) == key {
-            return Some(value);
-        }
-        rest = after.strip_prefix('"').unwrap_or("");
-    }
 }
 
 #[cfg(test)]

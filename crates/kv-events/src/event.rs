@@ -2,26 +2,63 @@
 
 use kvasir_inventory::{EngineHash, Tier};
 
+/// A block's hash as the publisher wrote it, whole: what [`crate::decode_published`] keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PublishedHash {
+    /// A 64-bit integer; negative ones (SGLang) as the same bits.
+    Int(u64),
+    /// A digest of at least one byte.
+    Bytes(Vec<u8>),
+}
+
+/// What a decoded event holds of a block's hash.
+pub(crate) trait Handle: Sized {
+    /// From an integer; negative ones as the same bits.
+    fn from_int(int: u64) -> Self;
+    /// From a digest, never empty.
+    fn from_digest(digest: &[u8]) -> Self;
+}
+
+impl Handle for EngineHash {
+    fn from_int(int: u64) -> Self {
+        Self(int)
+    }
+
+    fn from_digest(digest: &[u8]) -> Self {
+        Self::from_digest(digest)
+    }
+}
+
+impl Handle for PublishedHash {
+    fn from_int(int: u64) -> Self {
+        Self::Int(int)
+    }
+
+    fn from_digest(digest: &[u8]) -> Self {
+        Self::Bytes(digest.to_vec())
+    }
+}
+
 /// One published batch: what one scheduler step changed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Batch {
+pub struct Batch<H = EngineHash> {
     /// When the engine made it, seconds since the epoch by the engine's clock.
     pub ts: f64,
     /// The data-parallel rank that published it; `None` where the engine left it out.
     pub rank: Option<u32>,
     /// The events, in the order they happened.
-    pub events: Vec<Event>,
+    pub events: Vec<Event<H>>,
     /// Events of kinds this version of Kvasir does not know; they were skipped.
     pub unknown_events: u32,
 }
 
 /// One change of an engine's prefix cache.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum Event<H = EngineHash> {
     /// Blocks became reusable (`BlockStored`).
-    Stored(BlockStored),
+    Stored(BlockStored<H>),
     /// Blocks were evicted (`BlockRemoved`).
-    Removed(BlockRemoved),
+    Removed(BlockRemoved<H>),
     /// The whole cache was emptied, every tier of it (`AllBlocksCleared`).
     Cleared,
 }
@@ -31,11 +68,11 @@ pub enum Event {
 /// Fields an engine does not publish are `None` or empty. `ownership` and `session_id` are
 /// skipped: they say nothing about which request can use a block.
 #[derive(Clone, Debug, PartialEq)]
-pub struct BlockStored {
+pub struct BlockStored<H = EngineHash> {
     /// The engine's handles, in prompt order.
-    pub block_hashes: Vec<EngineHash>,
+    pub block_hashes: Vec<H>,
     /// The block before the first one; `None` at the start of a prompt, and in offload events.
-    pub parent: Option<EngineHash>,
+    pub parent: Option<H>,
     /// The tokens of all blocks; empty in offload events. May be longer than
     /// `block_hashes.len() * block_size` where the engine skips blocks (sliding window, Mamba):
     /// then tokens and hashes must not be zipped.
@@ -68,9 +105,9 @@ pub struct BlockStored {
 
 /// Blocks that were evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BlockRemoved {
+pub struct BlockRemoved<H = EngineHash> {
     /// The engine's handles.
-    pub block_hashes: Vec<EngineHash>,
+    pub block_hashes: Vec<H>,
     /// The tier they left.
     pub medium: Medium,
     /// The cache group they left (vLLM 0.20); `None` means the only one.

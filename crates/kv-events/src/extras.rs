@@ -60,7 +60,7 @@ pub enum ExtrasError {
     Salt,
 }
 
-impl BlockStored {
+impl<H> BlockStored<H> {
     /// Reads `extra_keys` and `cache_salt`.
     ///
     /// # Errors

@@ -29,11 +29,11 @@ mod wire;
 
 pub use self::endpoint::{Address, EndpointError};
 pub use self::event::{
-    Batch, BlockRemoved, BlockStored, Event, ExtraKey, Medium, Schema, SpecKind,
+    Batch, BlockRemoved, BlockStored, Event, ExtraKey, Medium, PublishedHash, Schema, SpecKind,
 };
 pub use self::extras::{ExtraItem, Extras, ExtrasError};
 pub use self::frames::{Answer, FrameError, LiveMessage, parse_answer, parse_live};
 pub use self::stats::StreamStats;
 pub use self::stream::{Update, Why};
 pub use self::subscriber::{StatsHandle, SubscribeError, Subscriber, SubscriberConfig};
-pub use self::wire::{DecodeError, Problem, decode, fuzz_one};
+pub use self::wire::{DecodeError, Problem, decode, decode_published, fuzz_one};

@@ -30,6 +30,7 @@ mod tests;
 mod update;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 use kvasir_inventory::{AbsentReason, PartialReason, SuspectReason, Trust};
@@ -307,7 +308,9 @@ impl Stream {
                     self.stats.batches += 1;
                     self.stats.replayed_batches += u64::from(replayed);
                     self.stats.events += decoded.events.len() as u64;
-                    let update = Update::Batch { seq: batch.seq, replayed, batch: decoded };
+                    let payload = Arc::clone(&batch.payload);
+                    let update =
+                        Update::Batch { seq: batch.seq, replayed, batch: decoded, payload };
                     self.outputs.push_back(Output::Update(update));
                 }
             }

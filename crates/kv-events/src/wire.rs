@@ -14,7 +14,8 @@ mod tests;
 use std::fmt;
 
 use self::reader::{Reader, Token};
-use crate::event::{Batch, Event};
+use crate::event::{Batch, Event, Handle, PublishedHash};
+use kvasir_inventory::EngineHash;
 
 /// Bytes of the offending event that an error keeps.
 const EXCERPT: usize = 256;
@@ -99,6 +100,20 @@ struct Fault {
 /// The payload is no batch, or a known event in it is malformed. Nothing of such a batch may be
 /// used: what came before the malformed event may depend on what it said.
 pub fn decode(payload: &[u8]) -> Result<Batch, DecodeError> {
+    decode_as::<EngineHash>(payload)
+}
+
+/// Decodes one payload and keeps the hashes as published: whole digests where there are digests.
+///
+/// For verifying an engine's hashes; [`decode`] keeps what the inventory needs of them.
+///
+/// # Errors
+/// As [`decode`].
+pub fn decode_published(payload: &[u8]) -> Result<Batch<PublishedHash>, DecodeError> {
+    decode_as(payload)
+}
+
+fn decode_as<H: Handle>(payload: &[u8]) -> Result<Batch<H>, DecodeError> {
     let envelope = |field: &'static str| {
         move |problem| error(Fault { kind: "batch", field, problem }, payload)
     };

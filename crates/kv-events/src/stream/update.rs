@@ -1,6 +1,7 @@
 //! What a stream tells whoever keeps the picture of the cache.
 
 use std::fmt;
+use std::sync::Arc;
 
 use kvasir_inventory::Trust;
 
@@ -24,6 +25,9 @@ pub enum Update {
         replayed: bool,
         /// The events.
         batch: Batch,
+        /// The bytes they were decoded from: for recording, and for
+        /// [`decode_published`](crate::decode_published).
+        payload: Arc<Vec<u8>>,
     },
     /// Keep the blocks; the trust is now `trust`.
     Trust {

@@ -3,8 +3,7 @@
 use super::fields::{self, Tokens};
 use super::reader::{Reader, Token};
 use super::{Fault, Problem};
-use crate::event::{BlockRemoved, BlockStored, Event, ExtraKey, Medium, Schema, SpecKind};
-use kvasir_inventory::EngineHash;
+use crate::event::{BlockRemoved, BlockStored, Event, ExtraKey, Handle, Medium, Schema, SpecKind};
 
 const STORED: &str = "BlockStored";
 const REMOVED: &str = "BlockRemoved";
@@ -46,7 +45,7 @@ enum Layout {
 }
 
 /// Reads one event; `None` is one of an unknown kind.
-pub(super) fn read(reader: &mut Reader<'_>) -> Result<Option<Event>, Fault> {
+pub(super) fn read<H: Handle>(reader: &mut Reader<'_>) -> Result<Option<Event<H>>, Fault> {
     let fault = |problem| Fault { kind: "event", field: "type", problem };
     let (tag, layout) = match reader.next().map_err(fault)? {
         Token::Array(width) => {
@@ -123,11 +122,11 @@ fn each_field<'a>(
 }
 
 /// A `BlockStored` being read.
-#[derive(Debug, Default)]
-struct Stored<'a> {
-    hashes: Option<Vec<EngineHash>>,
+#[derive(Debug)]
+struct Stored<'a, H> {
+    hashes: Option<Vec<H>>,
     /// Nil is a value here; absence is not.
-    parent: Option<Option<EngineHash>>,
+    parent: Option<Option<H>>,
     tokens: Option<Tokens>,
     block_size: Option<u32>,
     lora_id: Option<i64>,
@@ -142,17 +141,36 @@ struct Stored<'a> {
     lookahead: Option<Vec<Vec<u32>>>,
 }
 
-impl<'a> Stored<'a> {
-    fn read(reader: &mut Reader<'a>, layout: Layout) -> Result<BlockStored, Fault> {
+impl<'a, H: Handle> Stored<'a, H> {
+    fn read(reader: &mut Reader<'a>, layout: Layout) -> Result<BlockStored<H>, Fault> {
         let schema = match layout {
             Layout::Array(count) if count < EARLY_WIDTH => Schema::Early,
             _ => Schema::Paired,
         };
-        let mut stored = Stored::default();
+        let mut stored = Self::new();
         each_field(reader, layout, (STORED, &STORED_FIELDS), |name, value| {
             stored.set(name, value)
         })?;
         stored.finish(schema).map_err(|(field, problem)| Fault { kind: STORED, field, problem })
+    }
+
+    fn new() -> Self {
+        Self {
+            hashes: None,
+            parent: None,
+            tokens: None,
+            block_size: None,
+            lora_id: None,
+            lora_name: None,
+            medium: None,
+            locality: None,
+            extra_keys: None,
+            cache_salt: None,
+            group: None,
+            spec_kind: None,
+            sliding_window: None,
+            lookahead: None,
+        }
     }
 
     fn set(&mut self, name: &str, value: &mut Reader<'a>) -> Result<(), Problem> {
@@ -195,7 +213,7 @@ impl<'a> Stored<'a> {
         Ok(())
     }
 
-    fn finish(self, schema: Schema) -> Result<BlockStored, (&'static str, Problem)> {
+    fn finish(self, schema: Schema) -> Result<BlockStored<H>, (&'static str, Problem)> {
         let missing = |field| move || (field, Problem::Missing);
         let block_hashes = self.hashes.ok_or_else(missing("block_hashes"))?;
         let parent = self.parent.ok_or_else(missing("parent_block_hash"))?;
@@ -238,17 +256,17 @@ fn pair_lookahead(followers: &[u32], block_size: u32) -> Option<Vec<Vec<u32>>> {
 }
 
 /// A `BlockRemoved` being read.
-#[derive(Debug, Default)]
-struct Removed<'a> {
-    hashes: Option<Vec<EngineHash>>,
+#[derive(Debug)]
+struct Removed<'a, H> {
+    hashes: Option<Vec<H>>,
     medium: Option<&'a str>,
     locality: Option<&'a str>,
     group: Option<u32>,
 }
 
-impl<'a> Removed<'a> {
-    fn read(reader: &mut Reader<'a>, layout: Layout) -> Result<BlockRemoved, Fault> {
-        let mut removed = Removed::default();
+impl<'a, H: Handle> Removed<'a, H> {
+    fn read(reader: &mut Reader<'a>, layout: Layout) -> Result<BlockRemoved<H>, Fault> {
+        let mut removed = Self { hashes: None, medium: None, locality: None, group: None };
         each_field(reader, layout, (REMOVED, &REMOVED_FIELDS), |name, value| {
             match name {
                 "block_hashes" => removed.hashes = Some(fields::hashes(value)?),

@@ -1,10 +1,8 @@
 //! Field values of events: what each may look like on the wire.
 
-use kvasir_inventory::EngineHash;
-
 use super::Problem;
 use super::reader::{Reader, Token};
-use crate::event::ExtraKey;
+use crate::event::{ExtraKey, Handle};
 
 type Result<T> = std::result::Result<T, Problem>;
 
@@ -58,24 +56,24 @@ pub(super) fn text(bytes: &[u8]) -> Result<&str> {
 }
 
 /// A block's handle: vLLM's unsigned integer or digest, SGLang's signed integer.
-fn hash(token: Token<'_>) -> Result<EngineHash> {
+fn hash<H: Handle>(token: Token<'_>) -> Result<H> {
     match token {
-        Token::Uint(value) => Ok(EngineHash(value)),
-        Token::Int(value) => Ok(EngineHash(value.cast_unsigned())),
+        Token::Uint(value) => Ok(H::from_int(value)),
+        Token::Int(value) => Ok(H::from_int(value.cast_unsigned())),
         Token::Bin([]) => Err(Problem::Range),
-        Token::Bin(digest) => Ok(EngineHash::from_digest(digest)),
+        Token::Bin(digest) => Ok(H::from_digest(digest)),
         _ => Err(Problem::Type),
     }
 }
 
-pub(super) fn opt_hash(reader: &mut Reader<'_>) -> Result<Option<EngineHash>> {
+pub(super) fn opt_hash<H: Handle>(reader: &mut Reader<'_>) -> Result<Option<H>> {
     match reader.next()? {
         Token::Nil => Ok(None),
         token => hash(token).map(Some),
     }
 }
 
-pub(super) fn hashes(reader: &mut Reader<'_>) -> Result<Vec<EngineHash>> {
+pub(super) fn hashes<H: Handle>(reader: &mut Reader<'_>) -> Result<Vec<H>> {
     let count = array(reader)?;
     let mut hashes = Vec::with_capacity(count);
     for _ in 0..count {

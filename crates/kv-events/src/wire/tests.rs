@@ -251,3 +251,20 @@ proptest! {
         prop_assert_eq!(event.token_ids, tokens);
     }
 }
+
+#[test]
+fn published_hashes_are_kept_whole() {
+    use crate::event::PublishedHash;
+    let digest: Vec<u8> = (0..32).collect();
+    let mut payload = vec![0x92, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 0x91, 0x95, 0xac];
+    payload.extend(b"BlockRemoved");
+    payload.extend([0x93, 0xc4, 32]);
+    payload.extend(&digest);
+    payload.extend([0xff, 0x07, 0xc0, 0xc0, 0xc0]);
+    let batch = super::decode_published(&payload).unwrap();
+    let [crate::event::Event::Removed(removed)] = batch.events.as_slice() else { panic!() };
+    assert_eq!(
+        removed.block_hashes,
+        [PublishedHash::Bytes(digest), PublishedHash::Int(u64::MAX), PublishedHash::Int(7)]
+    );
+}

@@ -65,7 +65,7 @@ impl Follower {
                 self.trust = trust;
                 format!("trust {trust} {why}")
             }
-            Update::Batch { seq, replayed, batch } => {
+            Update::Batch { seq, replayed, batch, .. } => {
                 self.batches.push((seq, batch));
                 format!("{} {seq}", if replayed { "replayed" } else { "batch" })
             }
