@@ -1,0 +1,33 @@
+//! The order in which one engine is looked at.
+
+use crate::report::Report;
+use crate::stream::Listener;
+use crate::target::Target;
+use crate::{contract, inspect, metrics, prediction, probe, stream, tokens};
+
+/// Looks at every leg of one engine.
+///
+/// Takes a few seconds: every question has a deadline, and sockets that do not answer are waited
+/// for once, for [`Target::patience`].
+pub async fn check(target: &Target) -> Report {
+    let mut legs = Vec::new();
+    let Some(mut facts) = inspect::inspect(target, &mut legs).await else {
+        return Report::new(target.base_url(), None, legs);
+    };
+    // Listening begins before anything is sent, so that nothing sent goes unheard.
+    let mut listener: Option<Listener> = stream::listen(target, &facts, &mut legs).await;
+    tokens::compare(target, &mut facts, &mut legs).await;
+    let probed = probe::send(target, &facts, listener.as_mut()).await;
+    if let Some(listener) = &mut listener {
+        listener.settle().await;
+    }
+    let events = listener.as_ref().map(Listener::collected);
+    contract::legs(target, &facts, &probed, events, &mut legs);
+    prediction::leg(&facts, &probed, &mut legs);
+    metrics::legs(target, &facts, &probed, &mut legs).await;
+    let engine = match &facts.version {
+        Some(version) => format!("{} {version}", facts.kind.as_str()),
+        None => facts.kind.as_str().to_owned(),
+    };
+    Report::new(target.base_url(), Some(engine), legs)
+}

@@ -1,0 +1,62 @@
+//! What is known of an engine once its HTTP server was asked: the ground of all other legs.
+
+use std::sync::Arc;
+
+use http::uri::Authority;
+use kvasir_fleet::{EngineCard, EngineClient, EventSource};
+use kvasir_kv_hash::vllm;
+use kvasir_prompt::Renderer;
+
+/// The engines told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EngineKind {
+    Vllm,
+    Sglang,
+    TrtLlm,
+    LlamaCpp,
+    Unknown,
+}
+
+impl EngineKind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Vllm => "vllm",
+            Self::Sglang => "sglang",
+            Self::TrtLlm => "trtllm",
+            Self::LlamaCpp => "llama.cpp",
+            Self::Unknown => "unknown engine",
+        }
+    }
+}
+
+/// An engine that answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) client: EngineClient,
+    pub(crate) authority: Authority,
+    pub(crate) kind: EngineKind,
+    /// The version as the engine writes it.
+    pub(crate) version: Option<String>,
+    /// The same, where it is one of vLLM's.
+    pub(crate) vllm_version: Option<vllm::Version>,
+    pub(crate) card: EngineCard,
+    /// The base model's name for requests.
+    pub(crate) model: String,
+    /// Labels of `vllm:cache_config_info`.
+    pub(crate) cache: CacheConfig,
+    /// What the engine says of its publishers; `None` where it does not tell.
+    pub(crate) sources: Option<Vec<EventSource>>,
+    /// Whether the engine says outright that it publishes no events.
+    pub(crate) says_no_events: bool,
+    /// The model's tokenizer, once the token legs found it.
+    pub(crate) renderer: Option<Arc<Renderer>>,
+}
+
+/// What `vllm:cache_config_info` says; fields are `None` where it does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CacheConfig {
+    pub(crate) block_size: Option<u32>,
+    pub(crate) hash_block_size: Option<u32>,
+    pub(crate) prefix_caching: Option<bool>,
+    pub(crate) algorithm: Option<String>,
+}

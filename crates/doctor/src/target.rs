@@ -1,0 +1,72 @@
+//! What to check, and what is expected of it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::uri::Authority;
+
+/// One engine to check.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Host and port of its HTTP server.
+    pub authority: Authority,
+    /// The event publisher's address; `None`: the engine is asked (`GET /kv_event_sources`).
+    pub events: Option<String>,
+    /// The replay socket's address; `None`: the engine is asked.
+    pub replay: Option<String>,
+    /// The topic of events; empty for all.
+    pub topic: String,
+    /// The engine connects to the address in `events`, which is ours: then it cannot be listened
+    /// to beside a running gateway, and is not.
+    pub bind: bool,
+    /// Headers sent with every question, such as `authorization`.
+    pub headers: HeaderMap,
+    /// The model's name in requests; `None`: the first one the engine names.
+    pub model: Option<String>,
+    /// Where the tokenizer is staged; `None`: looked for as the gateway does.
+    pub tokenizer_dir: Option<PathBuf>,
+    /// What the operator believes of the engine.
+    pub expected: Expectations,
+    /// Leave to send prompts to the engine: a few short ones, with one token of answer each.
+    pub probe: bool,
+    /// How long to wait for an answer of a socket, and for the events of a probe.
+    pub patience: Duration,
+}
+
+impl Target {
+    /// An engine of which nothing is expected, to be read only.
+    #[must_use]
+    pub fn new(authority: Authority) -> Self {
+        Self {
+            authority,
+            events: None,
+            replay: None,
+            topic: String::new(),
+            bind: false,
+            headers: HeaderMap::new(),
+            model: None,
+            tokenizer_dir: None,
+            expected: Expectations::default(),
+            probe: false,
+            patience: Duration::from_secs(5),
+        }
+    }
+
+    /// `http://host:port`.
+    #[must_use]
+    pub fn base_url(&self) -> String {
+        format!("http://{}", self.authority)
+    }
+}
+
+/// What an operator believes of an engine. What is `None` is found out, not compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expectations {
+    /// The hash algorithm, as the engine spells it (`--prefix-caching-hash-algo`).
+    pub algorithm: Option<String>,
+    /// The engine's `PYTHONHASHSEED`; `Some(None)`: it should not be set.
+    pub seed: Option<Option<String>>,
+    /// Tokens per block.
+    pub block_size: Option<u32>,
+}
