@@ -1,5 +1,7 @@
 //! Repository tasks: `cargo xtask <task>`.
 
+mod golden;
+mod run;
 mod tidy;
 
 use std::env;
@@ -7,13 +9,18 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy    check layers, manifests and text of the repository";
+const USAGE: &str = "usage: cargo xtask <task>
+
+tasks:
+  tidy               check layers, manifests and text of the repository
+  golden [FLAGS]     make the golden vectors again from the engines' published packages (--help)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
         ["tidy"] => run_tidy(),
+        ["golden", rest @ ..] => ended(golden::golden(&root(), rest)),
         ["help" | "--help" | "-h"] => say(&[USAGE.to_owned()], ExitCode::SUCCESS),
         _ => say(&[USAGE.to_owned()], ExitCode::from(2)),
     }
@@ -33,6 +40,11 @@ fn run_tidy() -> ExitCode {
     }
     lines.push(format!("tidy: {} errors", errors.len()));
     say(&lines, ExitCode::FAILURE)
+}
+
+/// The status of a task that another program did, or says why it could not.
+fn ended(outcome: Result<ExitCode, (String, ExitCode)>) -> ExitCode {
+    outcome.unwrap_or_else(|(why, code)| say(&[format!("error: {why}")], code))
 }
 
 /// The workspace root: this crate lies directly below it.
