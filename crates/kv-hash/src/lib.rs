@@ -30,7 +30,7 @@ pub mod trtllm;
 pub mod vllm;
 
 pub use self::key::{BlockExtra, BlockKey, KeySpace, Scope};
-pub use self::spec::{Blocks, Engine, Spec, SpecError};
+pub use self::spec::{Blocks, Engine, Explained, ExplainedBlock, Spec, SpecError};
 
 /// Runs the README's examples.
 #[cfg(doctest)]

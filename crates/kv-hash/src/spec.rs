@@ -1,8 +1,11 @@
 //! One door to every engine's contract, for callers that take the engine from a configuration.
 
+mod explain;
+
 use std::fmt;
 use std::str::FromStr;
 
+pub use self::explain::{Explained, ExplainedBlock};
 use crate::shown::shown;
 use crate::vllm::RequestExtras;
 use crate::{loxilb, sglang, trtllm, vllm};
@@ -264,7 +267,10 @@ impl Blocks {
     #[must_use]
     pub fn digest(&self, index: usize) -> Option<&[u8]> {
         match &self.chain {
-            Chain::Vllm(chain) => chain.digests().get(index).map(vllm::Digest::as_bytes),
+            Chain::Vllm(chain) => {
+                let digest = chain.digests().get(index)?.as_bytes();
+                (digest.len() > size_of::<u64>()).then_some(digest)
+            }
             Chain::Sglang(chain) => Some(chain.pages().get(index)?.digest()?),
             Chain::TrtLlm(chain) => Some(chain.blocks().get(index)?.digest()?),
             Chain::LoxiLb(chain) => Some(chain.blocks().get(index)?.digest().as_bytes()),

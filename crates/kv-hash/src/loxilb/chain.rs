@@ -113,6 +113,23 @@ impl Chain {
         self.token_count
     }
 
+    /// The exact bytes that were hashed for the newest full block: CBOR, or the parent's digest
+    /// and the tokens. None before the first block.
+    #[must_use]
+    pub fn preimage(&self) -> Option<&[u8]> {
+        let bytes = match &self.hasher {
+            Hasher::Cbor(hasher) => hasher.preimage(),
+            Hasher::Sglang(buffer) => buffer.as_slice(),
+        };
+        (!self.blocks.is_empty()).then_some(bytes)
+    }
+
+    /// The contract this chain follows.
+    #[must_use]
+    pub fn contract(&self) -> &Contract {
+        &self.contract
+    }
+
     fn parent(&self) -> Option<Digest> {
         self.blocks.last().map(|block| block.digest).or(match self.contract.first_parent() {
             FirstParent::Seed(digest)

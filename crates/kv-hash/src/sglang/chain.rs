@@ -169,6 +169,15 @@ impl Chain {
         self.pages.len() * self.page_size + self.tail.len()
     }
 
+    /// The exact bytes that were hashed for the newest page: the parent page's digest (or a
+    /// salt's), and the tokens. None before the first page, and none for tuple hashes (up to
+    /// 0.5.5), which mix integers.
+    #[must_use]
+    pub fn preimage(&self) -> Option<&[u8]> {
+        self.pages.last()?.digest?;
+        Some(self.buffer.as_slice())
+    }
+
     /// Tokens per page.
     #[must_use]
     pub fn page_size(&self) -> usize {

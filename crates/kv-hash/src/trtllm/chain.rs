@@ -164,6 +164,15 @@ impl Chain {
         self.blocks.len() * self.block_size + self.tail.len()
     }
 
+    /// The exact bytes that were hashed for the newest block: the parent's tree key, and the
+    /// tokens. None before the first block, and none where the hash is `v1_block_key`, which mixes
+    /// integers.
+    #[must_use]
+    pub fn preimage(&self) -> Option<&[u8]> {
+        let of_tree_key = !self.contract.algorithm().is_v1() || self.state.fell_back;
+        (of_tree_key && !self.blocks.is_empty()).then(|| self.scratch.buffer.as_slice())
+    }
+
     /// Tokens per block.
     #[must_use]
     pub fn block_size(&self) -> usize {

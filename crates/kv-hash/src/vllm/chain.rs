@@ -110,12 +110,12 @@ impl Chain {
         &self.contract
     }
 
-    /// The exact bytes that were hashed for the newest block; empty before the first.
+    /// The exact bytes that were hashed for the newest block; none before the first.
     ///
     /// When a digest differs from an engine's, these are what to compare.
     #[must_use]
-    pub fn preimage(&self) -> &[u8] {
-        self.hasher.preimage()
+    pub fn preimage(&self) -> Option<&[u8]> {
+        (!self.digests.is_empty()).then(|| self.hasher.preimage())
     }
 
     fn parent(&self) -> Digest {
