@@ -2,11 +2,8 @@
 
 mod explain;
 
-use std::fmt;
-use std::str::FromStr;
-
 pub use self::explain::{Explained, ExplainedBlock};
-use crate::shown::shown;
+use crate::spelled::spelled;
 use crate::vllm::RequestExtras;
 use crate::{loxilb, sglang, trtllm, vllm};
 
@@ -39,24 +36,7 @@ impl Engine {
     }
 }
 
-impl fmt::Display for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Engine {
-    type Err = SpecError;
-
-    /// # Errors
-    /// [`SpecError::BadEngine`] for anything but these names.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|engine| engine.as_str() == text)
-            .ok_or_else(|| SpecError::BadEngine { text: shown(text) })
-    }
-}
+spelled!(Engine, SpecError::BadEngine);
 
 /// Why a [`Spec`] has no hashes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,6 +48,9 @@ pub enum SpecError {
         /// The text, shortened.
         text: String,
     },
+    /// The version is no version number.
+    #[error(transparent)]
+    BadVersion(#[from] vllm::BadVersion),
     /// vLLM's contract says why.
     #[error(transparent)]
     Vllm(#[from] vllm::ContractError),

@@ -2,7 +2,6 @@
 //! sides disagree.
 
 use super::{Blocks, Chain, Spec, SpecError};
-use crate::loxilb::FirstParent;
 use crate::vllm::RequestExtras;
 
 /// A request's blocks with all that led to their hashes.
@@ -90,12 +89,7 @@ impl Blocks {
     fn none_hash(&self) -> Option<Vec<u8>> {
         let digest = match &self.chain {
             Chain::Vllm(chain) => Some(chain.contract().none_hash()),
-            Chain::LoxiLb(chain) => match chain.contract().first_parent() {
-                FirstParent::Seed(digest)
-                | FirstParent::ZerosWithoutSeed(digest)
-                | FirstParent::ZerosForLongSeed(digest) => Some(digest),
-                FirstParent::Nothing => None,
-            },
+            Chain::LoxiLb(chain) => chain.contract().first_parent().digest(),
             Chain::Sglang(_) | Chain::TrtLlm(_) => None,
         };
         digest.map(|digest| digest.as_bytes().to_vec())
