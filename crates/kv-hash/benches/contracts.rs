@@ -105,7 +105,7 @@ fn preimages(algorithm: vllm::Algorithm, tokens: &[u32]) -> Vec<Vec<u8>> {
     let mut chain = contract(algorithm).chain(BLOCK).unwrap();
     let blocks = tokens.chunks(BLOCK).map(|block| {
         chain.append(block);
-        chain.preimage().to_vec()
+        chain.preimage().unwrap().to_vec()
     });
     blocks.collect()
 }

@@ -6,8 +6,12 @@
 use sha2::block_api::compress256;
 use twox_hash::XxHash3_128;
 
-/// Room kept after the message: a whole word past the last token, and SHA-256's padding.
-const SLACK: usize = 128;
+/// Eight tokens are written to a window of this size: no store that begins at the 8-bit offset of a
+/// word leaves it, which spares a check for each.
+const WINDOW: usize = 256 + 7;
+
+/// Room kept after the message: for a window past the last token, and SHA-256's padding.
+pub(crate) const SLACK: usize = 384;
 
 pub(crate) const SHA256_START: [u32; 8] = [
     0x6a09_e667,
@@ -20,22 +24,73 @@ pub(crate) const SHA256_START: [u32; 8] = [
     0x5be0_cd19,
 ];
 
+/// The most bytes that SHA-256's padding takes.
+pub(crate) const MAX_PADDING: usize = 72;
+
+/// The first byte of the padding; zeros follow.
+pub(crate) const SHA256_PADDING: u8 = 0x80;
+
 /// What follows a message, but for its length.
-const PADDING: [u8; 72] = {
-    let mut bytes = [0; 72];
-    bytes[0] = 0x80;
+const PADDING: [u8; MAX_PADDING] = {
+    let mut bytes = [0; MAX_PADDING];
+    bytes[0] = SHA256_PADDING;
     bytes
 };
 
-/// The length of a message with its padding.
+/// How integers are written one after the other.
+pub(crate) trait Words {
+    /// The most bytes that an integer takes, at most 8.
+    const LONGEST: usize;
+
+    /// The integer's bytes are the low ones of the word, as many as the number beside it. No branch
+    /// should depend on the value: prompts mix widths at random.
+    fn word(token: u32) -> (u64, usize);
+}
+
+/// Writes tokens at `at` of a buffer that holds [`SLACK`] bytes behind them; gives where they end.
 #[inline]
-fn padded_len(len: usize) -> usize {
-    (len + 9).next_multiple_of(64)
+pub(crate) fn put_tokens<W: Words>(out: &mut [u8], mut at: usize, tokens: &[u32]) -> usize {
+    let (groups, rest) = tokens.as_chunks::<8>();
+    for group in groups {
+        at += put_group::<W>(out, at, group);
+    }
+    if !rest.is_empty() {
+        at += put_group::<W>(out, at, rest);
+    }
+    at
+}
+
+/// Writes at most 8 tokens; gives how many bytes they took.
+#[inline(always)]
+fn put_group<W: Words>(out: &mut [u8], start: usize, tokens: &[u32]) -> usize {
+    let Some(window) = out[start..].first_chunk_mut::<WINDOW>() else { return 0 };
+    let mut at = 0u8;
+    for &token in tokens {
+        let (word, length) = W::word(token);
+        let from = usize::from(at);
+        window[from..from + 8].copy_from_slice(&word.to_le_bytes());
+        at = at.wrapping_add(length as u8);
+    }
+    at.into()
+}
+
+/// The length of a message with SHA-256's padding.
+#[inline]
+pub(crate) fn padded_len(len: usize) -> usize {
+    (len + MAX_PADDING) & !63
+}
+
+/// Writes the length of a message where SHA-256 looks for it, behind the padding.
+#[inline]
+pub(crate) fn put_length(out: &mut [u8], len: usize) {
+    let padded = padded_len(len);
+    let bits = (len as u64).wrapping_mul(8);
+    out[padded - 8..padded].copy_from_slice(&bits.to_be_bytes());
 }
 
 /// Writes a digest's words.
 #[inline]
-pub(crate) fn put_big_endian(out: &mut [u8; 32], words: &[u32; 8]) {
+pub(crate) fn put_big_endian(out: &mut [u8], words: &[u32; 8]) {
     for (out, word) in out.as_chunks_mut::<4>().0.iter_mut().zip(words) {
         *out = word.to_be_bytes();
     }
@@ -54,9 +109,16 @@ impl Buffer {
         self.len = 0;
     }
 
-    /// Shortens the message, or lengthens it to what the buffer held before.
-    #[inline]
-    pub(crate) fn truncate(&mut self, len: usize) {
+    /// All of the buffer, at least this large, to write a message to.
+    pub(crate) fn room(&mut self, size: usize) -> &mut [u8] {
+        if self.bytes.len() < size {
+            self.grow(size);
+        }
+        &mut self.bytes
+    }
+
+    /// Takes what was written to the buffer's [`room`](Self::room) for the message.
+    pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len.min(self.bytes.len());
     }
 
@@ -96,47 +158,11 @@ impl Buffer {
         self.len = end;
     }
 
-    /// Appends the first `keep` bytes of `bytes`, by a copy of fixed size.
+    /// Appends the tokens as `W` writes them.
     #[inline]
-    pub(crate) fn put_fixed<const N: usize>(&mut self, bytes: &[u8; N], keep: usize) {
-        const { assert!(N <= SLACK, "must fit behind any message") };
-        self.reserve(keep);
-        self.bytes[self.len..self.len + N].copy_from_slice(bytes);
-        self.len += keep.min(N);
-    }
-
-    /// Appends, for each token, the low `length` bytes of the word that `encode` gives for it.
-    ///
-    /// `longest` is the most that any token takes, at most 8.
-    #[inline]
-    pub(crate) fn put_tokens(
-        &mut self,
-        tokens: &[u32],
-        longest: usize,
-        encode: impl Fn(u32) -> (u64, usize) + Copy,
-    ) {
-        self.reserve(tokens.len() * longest);
-        let (groups, rest) = tokens.as_chunks::<8>();
-        for group in groups {
-            self.put_group(group, encode);
-        }
-        if !rest.is_empty() {
-            self.put_group(rest, encode);
-        }
-    }
-
-    /// At most 8 tokens, for which there is room.
-    #[inline]
-    fn put_group(&mut self, tokens: &[u32], encode: impl Fn(u32) -> (u64, usize)) {
-        // The mask changes nothing, and shows the compiler that no store leaves the window.
-        let Some(window) = self.bytes[self.len..].first_chunk_mut::<72>() else { return };
-        let mut at = 0;
-        for &token in tokens {
-            let (word, length) = encode(token);
-            window[at & 63..(at & 63) + 8].copy_from_slice(&word.to_le_bytes());
-            at += length;
-        }
-        self.len += at;
+    pub(crate) fn put_tokens<W: Words>(&mut self, tokens: &[u32]) {
+        self.reserve(tokens.len() * W::LONGEST);
+        self.len = put_tokens::<W>(&mut self.bytes, self.len, tokens);
     }
 
     /// Appends the tokens as 32-bit little-endian words.
@@ -162,39 +188,17 @@ impl Buffer {
         self.len -= count;
     }
 
-    /// Writes SHA-256's padding behind the message, which stays as it is.
-    #[inline]
-    pub(crate) fn pad_for_sha256(&mut self) {
-        self.reserve(0);
-        let len = self.len;
-        let padded = padded_len(len);
-        let bits = (len as u64).wrapping_mul(8);
-        // Zeros of a fixed size, which may reach beyond the padding and into the slack.
-        self.bytes[len..len + 72].copy_from_slice(&PADDING);
-        self.bytes[padded - 8..padded].copy_from_slice(&bits.to_be_bytes());
-    }
-
-    /// The blocks of the message, which must have been [padded](Self::pad_for_sha256) at this
-    /// length.
-    #[inline]
-    pub(crate) fn sha256_blocks(&self) -> &[[u8; 64]] {
-        self.bytes[..padded_len(self.len)].as_chunks().0
-    }
-
     /// SHA-256 of the message. Writes the padding behind it and leaves the message as it is.
     pub(crate) fn sha256(&mut self) -> [u8; 32] {
-        self.pad_for_sha256();
+        self.reserve(0);
+        // Zeros of a fixed size, which may reach beyond the padding and into the slack.
+        self.bytes[self.len..self.len + MAX_PADDING].copy_from_slice(&PADDING);
+        put_length(&mut self.bytes, self.len);
         let mut state = SHA256_START;
-        compress256(&mut state, self.sha256_blocks());
+        compress256(&mut state, self.bytes[..padded_len(self.len)].as_chunks().0);
         let mut digest = [0; 32];
         put_big_endian(&mut digest, &state);
         digest
-    }
-
-    /// Bytes written earlier, to write them anew.
-    #[inline]
-    pub(crate) fn slot<const N: usize>(&mut self, at: usize) -> Option<&mut [u8; N]> {
-        self.bytes.get_mut(at..)?.first_chunk_mut()
     }
 
     /// XXH3-128 of the message, seed 0, high half first.

@@ -168,3 +168,10 @@ pub(crate) fn last_eight(bytes: &[u8]) -> u64 {
         None => bytes.iter().fold(0, |n, &b| (n << 8) | u64::from(b)),
     }
 }
+
+/// The first 8 bytes of a SHA-256 digest as a big-endian integer.
+#[inline]
+pub(crate) fn first_eight(digest: &[u8; 32]) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = *digest;
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}

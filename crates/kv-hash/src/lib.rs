@@ -22,15 +22,17 @@ mod digest;
 mod hex;
 mod key;
 pub mod loxilb;
-mod release;
 pub mod sglang;
 mod shown;
 mod spec;
+mod spelled;
 pub mod trtllm;
+mod version;
 pub mod vllm;
+mod windows;
 
 pub use self::key::{BlockExtra, BlockKey, KeySpace, Scope};
-pub use self::spec::{Blocks, Engine, Spec, SpecError};
+pub use self::spec::{Blocks, Engine, Explained, ExplainedBlock, Spec, SpecError};
 
 /// Runs the README's examples.
 #[cfg(doctest)]

@@ -29,13 +29,14 @@
 mod chain;
 mod contract;
 mod error;
+mod generation;
 mod namespace;
 mod request;
 mod tuple_hash;
-mod version;
 
 pub use self::chain::{Chain, PageHash};
 pub use self::contract::{Contract, EventFormat};
 pub use self::error::{ContractError, Unknowable};
+pub use self::generation::Generation;
 pub use self::request::{Lora, Request};
-pub use self::version::{Generation, Version};
+pub use crate::version::{BadVersion, Version};

@@ -1,9 +1,9 @@
 //! One door to every engine's contract, for callers that take the engine from a configuration.
 
-use std::fmt;
-use std::str::FromStr;
+mod explain;
 
-use crate::shown::shown;
+pub use self::explain::{Explained, ExplainedBlock};
+use crate::spelled::spelled;
 use crate::vllm::RequestExtras;
 use crate::{loxilb, sglang, trtllm, vllm};
 
@@ -36,24 +36,7 @@ impl Engine {
     }
 }
 
-impl fmt::Display for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Engine {
-    type Err = SpecError;
-
-    /// # Errors
-    /// [`SpecError::BadEngine`] for anything but these names.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|engine| engine.as_str() == text)
-            .ok_or_else(|| SpecError::BadEngine { text: shown(text) })
-    }
-}
+spelled!(Engine, SpecError::BadEngine);
 
 /// Why a [`Spec`] has no hashes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +48,9 @@ pub enum SpecError {
         /// The text, shortened.
         text: String,
     },
+    /// The version is no version number.
+    #[error(transparent)]
+    BadVersion(#[from] vllm::BadVersion),
     /// vLLM's contract says why.
     #[error(transparent)]
     Vllm(#[from] vllm::ContractError),
@@ -264,7 +250,10 @@ impl Blocks {
     #[must_use]
     pub fn digest(&self, index: usize) -> Option<&[u8]> {
         match &self.chain {
-            Chain::Vllm(chain) => chain.digests().get(index).map(vllm::Digest::as_bytes),
+            Chain::Vllm(chain) => {
+                let digest = chain.digests().get(index)?.as_bytes();
+                (digest.len() > size_of::<u64>()).then_some(digest)
+            }
             Chain::Sglang(chain) => Some(chain.pages().get(index)?.digest()?),
             Chain::TrtLlm(chain) => Some(chain.blocks().get(index)?.digest()?),
             Chain::LoxiLb(chain) => Some(chain.blocks().get(index)?.digest().as_bytes()),

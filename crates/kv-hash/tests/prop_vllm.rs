@@ -214,7 +214,7 @@ fn preimages(case: &Case) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     for token in &case.tokens {
         if !chain.append(&[*token]).is_empty() {
-            out.push(chain.preimage().to_vec());
+            out.push(chain.preimage().unwrap().to_vec());
         }
     }
     out

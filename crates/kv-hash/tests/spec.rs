@@ -79,7 +79,7 @@ fn what_is_wrong_says_so() {
     let image = RequestExtras { items, ..RequestExtras::default() };
     let salted = RequestExtras { cache_salt: Some("a".into()), ..RequestExtras::default() };
     for (spec, request, text) in [
-        (spec("vllm", "latest", ""), &plain, "\"latest\" is not a vLLM version"),
+        (spec("vllm", "latest", ""), &plain, "\"latest\" is not a version number"),
         (spec("vllm", "0.32.0", "md5"), &plain, "\"md5\" is not a vLLM hash algorithm"),
         (spec("sglang", "0.5.24", ""), &plain, "newer than 0.5.23"),
         (spec("sglang", "0.5.20rc0", ""), &salted, ""),

@@ -1,11 +1,8 @@
 //! The block hashes of one request, grown as tokens arrive.
 
-use std::mem;
-
-use super::contract::{Contract, FirstParent};
-use crate::buffer::Buffer;
-use crate::digest::Digest;
-use crate::vllm::{Block, BlockHasher};
+use super::contract::{Contract, ContractError};
+use crate::digest::{Digest, first_eight};
+use crate::{sglang, vllm};
 
 /// The hash of one block: the digest the next one is chained to, and the key that is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +12,14 @@ pub struct BlockHash {
 }
 
 impl BlockHash {
+    fn of_cbor(digest: Digest) -> Self {
+        Self { digest, key: digest.to_u64() }
+    }
+
+    fn of_page(digest: &[u8; 32]) -> Self {
+        Self { digest: Digest::new32(*digest), key: first_eight(digest) }
+    }
+
     /// The key the gateway looks up: the last 8 bytes of the digest with the CBOR algorithms, the
     /// first 8 with the others, big-endian.
     #[must_use]
@@ -36,16 +41,15 @@ impl BlockHash {
 pub struct Chain {
     contract: Contract,
     block_size: usize,
-    hasher: Hasher,
+    like: Like,
     blocks: Vec<BlockHash>,
-    tail: Vec<u32>,
-    token_count: usize,
 }
 
+/// The chain of the engine that hashes plain text requests alike.
 #[derive(Clone, Debug)]
-enum Hasher {
-    Cbor(Box<BlockHasher>),
-    Sglang(Buffer),
+enum Like {
+    Vllm(Box<vllm::Chain>),
+    Sglang(Box<sglang::Chain>),
 }
 
 impl Chain {
@@ -54,12 +58,22 @@ impl Chain {
     /// The most blocks of a request that are hashed.
     pub const MAX_BLOCKS: usize = 256;
 
-    pub(super) fn new(contract: Contract, block_size: usize) -> Self {
-        let hasher = match contract.algorithm().vllm() {
-            Some(algorithm) => Hasher::Cbor(Box::new(BlockHasher::plain(algorithm))),
-            None => Hasher::Sglang(Buffer::default()),
+    pub(super) fn new(contract: Contract, block_size: usize) -> Result<Self, ContractError> {
+        let like = match (contract.algorithm().vllm(), contract.first_parent().digest()) {
+            (Some(algorithm), Some(none_hash)) => {
+                let vllm = vllm::Contract::of_plain_blocks(algorithm, none_hash);
+                Like::Vllm(Box::new(
+                    vllm.chain(block_size).map_err(|_| ContractError::ZeroBlockSize)?,
+                ))
+            }
+            _ => {
+                let sglang = sglang::Contract::of_plain_pages();
+                Like::Sglang(Box::new(
+                    sglang.chain(block_size).map_err(|_| ContractError::ZeroBlockSize)?,
+                ))
+            }
         };
-        Self { contract, block_size, hasher, blocks: Vec::new(), tail: Vec::new(), token_count: 0 }
+        Ok(Self { contract, block_size, like, blocks: Vec::new() })
     }
 
     /// Adds tokens and returns the hashes of the full blocks they complete. Tokens beyond the
@@ -67,26 +81,17 @@ impl Chain {
     pub fn append(&mut self, tokens: &[u32]) -> &[BlockHash] {
         let first_new = self.blocks.len();
         let blocks_end = self.block_size.saturating_mul(Self::MAX_BLOCKS);
-        let room = Self::MAX_TOKENS.min(blocks_end) - self.token_count;
-        let mut tokens = &tokens[..tokens.len().min(room)];
-        self.token_count += tokens.len();
-        if !self.tail.is_empty()
-            && let Some((head, rest)) = tokens.split_at_checked(self.block_size - self.tail.len())
-        {
-            let mut window = mem::take(&mut self.tail);
-            window.extend_from_slice(head);
-            self.push_block(&window);
-            window.clear();
-            self.tail = window;
-            tokens = rest;
-        }
-        if self.tail.is_empty() {
-            while let Some((window, rest)) = tokens.split_at_checked(self.block_size) {
-                self.push_block(window);
-                tokens = rest;
+        let room = Self::MAX_TOKENS.min(blocks_end) - self.token_count();
+        let tokens = &tokens[..tokens.len().min(room)];
+        match &mut self.like {
+            Like::Vllm(chain) => {
+                self.blocks.extend(chain.append(tokens).iter().copied().map(BlockHash::of_cbor));
+            }
+            Like::Sglang(chain) => {
+                let digests = chain.append(tokens).iter().filter_map(sglang::PageHash::digest);
+                self.blocks.extend(digests.map(BlockHash::of_page));
             }
         }
-        self.tail.extend_from_slice(tokens);
         &self.blocks[first_new..]
     }
 
@@ -100,53 +105,34 @@ impl Chain {
     /// too; no engine stores it.
     #[must_use]
     pub fn partial(&self) -> Option<BlockHash> {
-        if self.tail.is_empty() {
-            return None;
+        match &self.like {
+            Like::Vllm(chain) => chain.partial().map(BlockHash::of_cbor),
+            Like::Sglang(chain) => chain.partial()?.digest().map(BlockHash::of_page),
         }
-        let mut hasher = self.hasher.clone();
-        Some(block_hash(&mut hasher, self.parent(), &self.tail))
     }
 
     /// How many tokens have been taken in, hashed or not.
     #[must_use]
     pub fn token_count(&self) -> usize {
-        self.token_count
-    }
-
-    fn parent(&self) -> Option<Digest> {
-        self.blocks.last().map(|block| block.digest).or(match self.contract.first_parent() {
-            FirstParent::Seed(digest)
-            | FirstParent::ZerosWithoutSeed(digest)
-            | FirstParent::ZerosForLongSeed(digest) => Some(digest),
-            FirstParent::Nothing => None,
-        })
-    }
-
-    fn push_block(&mut self, window: &[u32]) {
-        let parent = self.parent();
-        let block = block_hash(&mut self.hasher, parent, window);
-        self.blocks.push(block);
-    }
-}
-
-fn block_hash(hasher: &mut Hasher, parent: Option<Digest>, tokens: &[u32]) -> BlockHash {
-    match hasher {
-        Hasher::Cbor(hasher) => {
-            let parent = parent.unwrap_or(Digest::new32([0; 32]));
-            let block = Block { tokens, ..Block::default() };
-            let digest = hasher.hash_checked(&parent, &block);
-            BlockHash { digest, key: digest.to_u64() }
+        match &self.like {
+            Like::Vllm(chain) => chain.token_count(),
+            Like::Sglang(chain) => chain.token_count(),
         }
-        Hasher::Sglang(buffer) => {
-            buffer.clear();
-            if let Some(parent) = parent {
-                buffer.put(parent.as_bytes());
-            }
-            buffer.put_words(tokens);
-            let digest = buffer.sha256();
-            let [a, b, c, d, e, f, g, h, ..] = digest;
-            let key = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
-            BlockHash { digest: Digest::new32(digest), key }
+    }
+
+    /// The exact bytes that were hashed for the newest full block: CBOR, or the parent's digest
+    /// and the tokens. None before the first block.
+    #[must_use]
+    pub fn preimage(&self) -> Option<&[u8]> {
+        match &self.like {
+            Like::Vllm(chain) => chain.preimage(),
+            Like::Sglang(chain) => chain.preimage(),
         }
+    }
+
+    /// The contract this chain follows.
+    #[must_use]
+    pub fn contract(&self) -> &Contract {
+        &self.contract
     }
 }

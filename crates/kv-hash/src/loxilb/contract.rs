@@ -1,11 +1,8 @@
 //! One gateway's way of hashing blocks.
 
-use std::fmt;
-use std::str::FromStr;
-
 use super::chain::Chain;
 use crate::digest::Digest;
-use crate::shown::shown;
+use crate::spelled::spelled;
 use crate::vllm;
 
 /// `kvHashAlgo` of a rule. Parses from and prints as LoxiLB's own spelling.
@@ -57,24 +54,7 @@ impl Algorithm {
     }
 }
 
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Algorithm {
-    type Err = ContractError;
-
-    /// # Errors
-    /// [`ContractError::BadAlgorithm`] for anything but LoxiLB's exact spelling.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|a| a.as_str() == text)
-            .ok_or_else(|| ContractError::BadAlgorithm { text: shown(text) })
-    }
-}
+spelled!(Algorithm, ContractError::BadAlgorithm);
 
 /// Why a contract cannot be built or applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -109,6 +89,19 @@ pub enum FirstParent {
     ZerosForLongSeed(Digest),
     /// None: the algorithm knows no seed.
     Nothing,
+}
+
+impl FirstParent {
+    /// The bytes themselves.
+    #[must_use]
+    pub fn digest(self) -> Option<Digest> {
+        match self {
+            Self::Seed(digest)
+            | Self::ZerosWithoutSeed(digest)
+            | Self::ZerosForLongSeed(digest) => Some(digest),
+            Self::Nothing => None,
+        }
+    }
 }
 
 /// How one gateway hashes blocks: a rule's algorithm and the process's seed. Small and `Copy`.
@@ -154,10 +147,7 @@ impl Contract {
     /// # Errors
     /// [`ContractError::ZeroBlockSize`].
     pub fn chain(&self, block_size: usize) -> Result<Chain, ContractError> {
-        if block_size == 0 {
-            return Err(ContractError::ZeroBlockSize);
-        }
-        Ok(Chain::new(*self, block_size))
+        Chain::new(*self, block_size)
     }
 }
 

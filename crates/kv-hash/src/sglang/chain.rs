@@ -1,14 +1,16 @@
 //! The page hashes of one request, grown as tokens arrive.
 
 use std::fmt;
+use std::mem;
 
 use super::contract::{Contract, Seeds};
 use super::error::ContractError;
-use super::namespace::first_eight;
+use super::generation::Generation;
 use super::tuple_hash::{int_hash, tuple_hash};
-use super::version::Generation;
 use crate::buffer::Buffer;
+use crate::digest::first_eight;
 use crate::hex;
+use crate::windows::Windows;
 
 /// The hash of one page: what events carry, and the digest it was cut from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,8 +62,8 @@ pub struct Chain {
     page_size: usize,
     seeds: Seeds,
     pages: Vec<PageHash>,
-    /// Tokens after the last hashed page.
-    tail: Vec<u64>,
+    /// Pages; with bigrams, and the token after them.
+    windows: Windows<u64>,
     buffer: Buffer,
 }
 
@@ -95,7 +97,7 @@ impl Chain {
             page_size,
             seeds,
             pages: Vec::new(),
-            tail: Vec::new(),
+            windows: Windows::new(page_size, contract.bigrams().into()),
             buffer: Buffer::default(),
         }
     }
@@ -125,26 +127,16 @@ impl Chain {
         Ok(self.append_any(tokens))
     }
 
-    fn append_any<T: Token>(&mut self, mut tokens: &[T]) -> &[PageHash] {
+    fn append_any<T: Token>(&mut self, tokens: &[T]) -> &[PageHash] {
         let first_new = self.pages.len();
-        let need = self.page_size.saturating_add(self.contract.bigrams().into());
-        // Pages that begin among the tokens kept from earlier calls.
-        while !self.tail.is_empty() {
-            let Some((head, rest)) = tokens.split_at_checked(need - self.tail.len()) else { break };
-            let mut window = std::mem::take(&mut self.tail);
-            window.extend(head.iter().map(|&token| token.into()));
-            self.hash_page(&window);
-            window.drain(..self.page_size);
-            self.tail = window;
-            tokens = rest;
+        let mut windows = mem::take(&mut self.windows);
+        let mut rest = windows.fill(tokens, |window| self.hash_page(window));
+        while let Some(window) = windows.first_of(rest) {
+            self.hash_page(window);
+            rest = &rest[self.page_size..];
         }
-        if self.tail.is_empty() {
-            while let Some(window) = tokens.get(..need) {
-                self.hash_page(window);
-                tokens = &tokens[self.page_size..];
-            }
-        }
-        self.tail.extend(tokens.iter().map(|&token| token.into()));
+        windows.keep(rest);
+        self.windows = windows;
         &self.pages[first_new..]
     }
 
@@ -159,14 +151,24 @@ impl Chain {
     /// The radix tree keeps whole pages only, so events carry none of these.
     #[must_use]
     pub fn partial(&self) -> Option<PageHash> {
-        let units = self.tail.len().checked_sub(self.contract.bigrams().into())?;
-        (units > 0).then(|| self.page_hash(&mut Buffer::default(), &self.tail))
+        let tail = self.windows.tail();
+        let units = tail.len().checked_sub(self.contract.bigrams().into())?;
+        (units > 0).then(|| self.page_hash(&mut Buffer::default(), tail))
     }
 
     /// How many tokens have been appended, hashed or not.
     #[must_use]
     pub fn token_count(&self) -> usize {
-        self.pages.len() * self.page_size + self.tail.len()
+        self.pages.len() * self.page_size + self.windows.tail().len()
+    }
+
+    /// The exact bytes that were hashed for the newest page: the parent page's digest (or a
+    /// salt's), and the tokens. None before the first page, and none for tuple hashes (up to
+    /// 0.5.5), which mix integers.
+    #[must_use]
+    pub fn preimage(&self) -> Option<&[u8]> {
+        self.pages.last()?.digest?;
+        Some(self.buffer.as_slice())
     }
 
     /// Tokens per page.
@@ -176,7 +178,7 @@ impl Chain {
     }
 
     fn hash_page<T: Token>(&mut self, window: &[T]) {
-        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut buffer = mem::take(&mut self.buffer);
         let page = self.page_hash(&mut buffer, window);
         self.buffer = buffer;
         self.pages.push(page);

@@ -1,14 +1,12 @@
 //! One engine's way of hashing pages.
 
-use std::fmt;
-use std::str::FromStr;
-
 use super::chain::Chain;
 use super::error::{ContractError, Unknowable};
+use super::generation::Generation;
 use super::namespace::{Namespace, salt_digest};
 use super::request::Request;
-use super::version::{Generation, Version};
-use crate::shown::shown;
+use crate::spelled::spelled;
+use crate::version::Version;
 
 /// `format` in `--kv-events-config`. Parses from and prints as SGLang's own spelling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -20,28 +18,21 @@ pub enum EventFormat {
     Dynamo,
 }
 
-impl fmt::Display for EventFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl EventFormat {
+    /// Every format.
+    pub const ALL: [Self; 2] = [Self::Default, Self::Dynamo];
+
+    /// SGLang's spelling; `default` for none.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
             Self::Default => "default",
             Self::Dynamo => "dynamo",
-        })
-    }
-}
-
-impl FromStr for EventFormat {
-    type Err = ContractError;
-
-    /// # Errors
-    /// [`ContractError::BadFormat`] for anything but `default` and `dynamo`.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "default" => Ok(Self::Default),
-            "dynamo" => Ok(Self::Dynamo),
-            _ => Err(ContractError::BadFormat { text: shown(text) }),
         }
     }
 }
+
+spelled!(EventFormat, ContractError::BadFormat);
 
 /// How one SGLang engine hashes pages. Nothing of a request is in it; it is small and `Copy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +63,14 @@ impl Contract {
             return Err(ContractError::NoDynamoFormat { version });
         }
         Ok(Self { version, generation, format, bigrams: false })
+    }
+
+    /// The contract of plain text pages, which are the same in every generation since they are
+    /// chained.
+    pub(crate) fn of_plain_pages() -> Self {
+        let generation = Generation::Chained;
+        let (version, format) = (generation.first_release(), EventFormat::Default);
+        Self { version, generation, format, bigrams: false }
     }
 
     /// The same engine with EAGLE speculative decoding: a page is made of pairs of a token and

@@ -1,17 +1,14 @@
 //! What can be wrong with a contract or with a request under it.
 
-use super::version::Version;
+use crate::version::{BadVersion, Version};
 
 /// Why a contract cannot be built or applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContractError {
     /// The text is no version number.
-    #[error("{text:?} is not an SGLang version (expected something like \"0.5.23\")")]
-    BadVersion {
-        /// The text, shortened.
-        text: String,
-    },
+    #[error(transparent)]
+    BadVersion(#[from] BadVersion),
     /// No generation is known for this version.
     #[error(
         "the page-hash contract of SGLang {version} is not known: {why}; to assume one, pass the \

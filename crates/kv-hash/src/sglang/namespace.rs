@@ -2,6 +2,8 @@
 
 use sha2::{Digest as _, Sha256};
 
+use crate::digest::first_eight;
+
 /// What stands for the parent's digest in the first page of a salted request (from 0.5.18).
 pub(super) fn salt_digest(salt: &str) -> [u8; 32] {
     Sha256::new()
@@ -41,10 +43,4 @@ impl Namespace {
             Sha256::new().chain_update(self.0).chain_update(value.to_be_bytes()).finalize();
         first_eight(&digest.into())
     }
-}
-
-/// The first 8 bytes as a big-endian integer.
-pub(super) fn first_eight(digest: &[u8; 32]) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = *digest;
-    u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }

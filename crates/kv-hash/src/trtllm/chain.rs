@@ -8,7 +8,9 @@ use super::request::{MmItem, Request};
 use super::v1::{MmKey, V1Block, v1_block_key};
 use super::v2::{self, KeyToken};
 use crate::buffer::Buffer;
+use crate::digest::first_eight;
 use crate::hex;
+use crate::windows::Windows;
 
 /// The hash of one block. Prints as events carry it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,11 +52,6 @@ impl fmt::Debug for BlockHash {
     }
 }
 
-fn first_eight(digest: &[u8; 32]) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = *digest;
-    u64::from_be_bytes([a, b, c, d, e, f, g, h])
-}
-
 /// What of a request the first block hashes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seeds {
@@ -78,7 +75,7 @@ pub struct Chain {
     seeds: Seeds,
     state: State,
     blocks: Vec<BlockHash>,
-    tail: Vec<u32>,
+    windows: Windows<u32>,
     scratch: Scratch,
 }
 
@@ -115,31 +112,22 @@ impl Chain {
             state: State { parent: 0, key: seeds.root, fell_back: false },
             seeds,
             blocks: Vec::new(),
-            tail: Vec::new(),
+            windows: Windows::new(block_size, 0),
             scratch: Scratch::default(),
         }
     }
 
     /// Adds tokens and returns the hashes of the blocks they complete.
-    pub fn append(&mut self, mut tokens: &[u32]) -> &[BlockHash] {
+    pub fn append(&mut self, tokens: &[u32]) -> &[BlockHash] {
         let first_new = self.blocks.len();
-        if !self.tail.is_empty()
-            && let Some((head, rest)) = tokens.split_at_checked(self.block_size - self.tail.len())
-        {
-            let mut window = mem::take(&mut self.tail);
-            window.extend_from_slice(head);
-            self.push_block(&window);
-            window.clear();
-            self.tail = window;
-            tokens = rest;
+        let mut windows = mem::take(&mut self.windows);
+        let mut rest = windows.fill(tokens, |window| self.push_block(window));
+        while let Some(window) = windows.first_of(rest) {
+            self.push_block(window);
+            rest = &rest[self.block_size..];
         }
-        if self.tail.is_empty() {
-            while let Some((window, rest)) = tokens.split_at_checked(self.block_size) {
-                self.push_block(window);
-                tokens = rest;
-            }
-        }
-        self.tail.extend_from_slice(tokens);
+        windows.keep(rest);
+        self.windows = windows;
         &self.blocks[first_new..]
     }
 
@@ -152,16 +140,23 @@ impl Chain {
     /// The hash of the block that is not yet full, if it holds anything: it too is in events.
     #[must_use]
     pub fn partial(&self) -> Option<BlockHash> {
-        if self.tail.is_empty() {
-            return None;
-        }
-        Some(self.block_hash(&mut Scratch::default(), &self.tail).0)
+        let tail = self.windows.tail();
+        (!tail.is_empty()).then(|| self.block_hash(&mut Scratch::default(), tail).0)
     }
 
     /// How many tokens have been appended, hashed or not.
     #[must_use]
     pub fn token_count(&self) -> usize {
-        self.blocks.len() * self.block_size + self.tail.len()
+        self.blocks.len() * self.block_size + self.windows.tail().len()
+    }
+
+    /// The exact bytes that were hashed for the newest block: the parent's tree key, and the
+    /// tokens. None before the first block, and none where the hash is `v1_block_key`, which mixes
+    /// integers.
+    #[must_use]
+    pub fn preimage(&self) -> Option<&[u8]> {
+        let of_tree_key = !self.contract.algorithm().is_v1() || self.state.fell_back;
+        (of_tree_key && !self.blocks.is_empty()).then(|| self.scratch.buffer.as_slice())
     }
 
     /// Tokens per block.

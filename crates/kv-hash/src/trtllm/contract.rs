@@ -1,13 +1,12 @@
 //! One engine's way of hashing blocks.
 
 use std::fmt;
-use std::str::FromStr;
 
 use super::chain::{Chain, Seeds};
 use super::error::{ContractError, Unknowable};
 use super::request::{Request, Salt, salt_id};
 use super::v2;
-use crate::shown::shown;
+use crate::spelled::spelled;
 
 /// `hash_algo` of KV-cache events. Parses from and prints as TensorRT-LLM's own spelling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -44,24 +43,7 @@ impl Algorithm {
     }
 }
 
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Algorithm {
-    type Err = ContractError;
-
-    /// # Errors
-    /// [`ContractError::BadAlgorithm`] for anything but TensorRT-LLM's exact spelling.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|a| a.as_str() == text)
-            .ok_or_else(|| ContractError::BadAlgorithm { text: shown(text) })
-    }
-}
+spelled!(Algorithm, ContractError::BadAlgorithm);
 
 /// Which KV-cache manager the engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

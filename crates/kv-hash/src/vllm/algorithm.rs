@@ -1,11 +1,8 @@
 //! The values of vLLM's `--prefix-caching-hash-algo`.
 
-use std::fmt;
-use std::str::FromStr;
-
 use super::error::ContractError;
-use super::version::Version;
-use crate::shown::shown;
+use crate::spelled::spelled;
+use crate::version::Version;
 
 /// How a block becomes bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,21 +106,4 @@ impl Algorithm {
     }
 }
 
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Algorithm {
-    type Err = ContractError;
-
-    /// # Errors
-    /// [`ContractError::BadAlgorithm`] for anything but vLLM's exact spelling.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|a| a.as_str() == text)
-            .ok_or_else(|| ContractError::BadAlgorithm { text: shown(text) })
-    }
-}
+spelled!(Algorithm, ContractError::BadAlgorithm);

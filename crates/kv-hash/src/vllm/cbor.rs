@@ -4,7 +4,7 @@
 //! strings, text and `None`. Everything is appended to a buffer the caller reuses.
 
 use super::encode::{Encode, Sharing};
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Words};
 
 const UINT: u8 = 0x00;
 const NEGATIVE: u8 = 0x20;
@@ -56,17 +56,15 @@ const LEAD: [u64; 4] = [0, 24 << 8, 25 << 16, 26 << 32];
 const SHIFT: [u32; 4] = [56, 48, 40, 24];
 const LENGTH: [usize; 4] = [1, 2, 3, MAX_U32];
 
-/// No branch depends on a token's value: prompts mix widths at random.
-#[inline]
-fn token_word(token: u32) -> (u64, usize) {
-    let width = usize::from(token > 23) + usize::from(token > 0xff) + usize::from(token > 0xffff);
-    (((u64::from(token) | LEAD[width]) << SHIFT[width]).swap_bytes(), LENGTH[width])
-}
+impl Words for Cbor<'_> {
+    const LONGEST: usize = MAX_U32;
 
-/// Appends integers one after the other.
-#[inline]
-pub(super) fn put_tokens(out: &mut Buffer, tokens: &[u32]) {
-    out.put_tokens(tokens, MAX_U32, token_word);
+    #[inline]
+    fn word(token: u32) -> (u64, usize) {
+        let width =
+            usize::from(token > 23) + usize::from(token > 0xff) + usize::from(token > 0xffff);
+        (((u64::from(token) | LEAD[width]) << SHIFT[width]).swap_bytes(), LENGTH[width])
+    }
 }
 
 impl Encode for Cbor<'_> {
@@ -104,7 +102,7 @@ impl Encode for Cbor<'_> {
 
     #[inline]
     fn tokens(&mut self, tokens: &[u32]) {
-        put_tokens(self.out, tokens);
+        self.out.put_tokens::<Self>(tokens);
     }
 
     #[inline]

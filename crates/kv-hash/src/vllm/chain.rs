@@ -7,8 +7,9 @@ use super::contract::Contract;
 use super::encode::Encode;
 use super::error::ContractError;
 use super::extras::{Extras, Key};
-use super::hasher::{BlockHasher, WriteKeys};
+use super::hasher::{Block, BlockHasher, WriteKeys};
 use crate::digest::Digest;
+use crate::windows::Windows;
 
 /// The block hashes of one request under one [`Contract`].
 ///
@@ -25,8 +26,8 @@ pub struct Chain {
     block_size: usize,
     extras: Extras,
     digests: Vec<Digest>,
-    /// Tokens after the last hashed block: fewer than a block and its lookahead.
-    tail: Vec<u32>,
+    /// Blocks and their lookahead.
+    windows: Windows<u32>,
     hasher: BlockHasher,
     keys: Vec<Key>,
 }
@@ -38,7 +39,7 @@ impl Chain {
             block_size,
             extras,
             digests: Vec::new(),
-            tail: Vec::new(),
+            windows: Windows::new(block_size, contract.lookahead()),
             hasher: contract.hasher(),
             keys: Vec::new(),
         }
@@ -49,40 +50,21 @@ impl Chain {
     /// With lookahead hashing a block is complete only once its lookahead tokens are there.
     pub fn append(&mut self, tokens: &[u32]) -> &[Digest] {
         let first_new = self.digests.len();
-        let need = self.block_size.saturating_add(self.contract.lookahead());
-        self.digests.reserve((self.tail.len() + tokens.len()) / self.block_size);
-        let mut rest = tokens;
-        // Blocks that begin among the tokens kept from earlier calls.
-        while !self.tail.is_empty() {
-            let kept = self.tail.len();
-            let Some((head, after)) = rest.split_at_checked(need - kept) else { break };
-            let mut window = mem::take(&mut self.tail);
-            window.extend_from_slice(head);
-            self.hash_block(&window);
-            match self.block_size.checked_sub(kept) {
-                // The next block begins in `rest`: go on without copying.
-                Some(used) => {
-                    window.clear();
-                    rest = &rest[used..];
-                }
-                None => {
-                    window.drain(..self.block_size);
-                    rest = after;
-                }
-            }
-            self.tail = window;
-        }
-        if self.tail.is_empty() && self.extras.is_empty() && need == self.block_size {
+        let mut windows = mem::take(&mut self.windows);
+        let tail = windows.tail().len();
+        self.digests.reserve((tail + tokens.len()) / self.block_size);
+        let mut rest = windows.fill(tokens, |window| self.hash_block(window));
+        if self.extras.is_empty() && self.contract.lookahead() == 0 {
             let parent = self.parent();
-            self.hasher.hash_plain_blocks(parent, rest, need, &mut self.digests);
-            rest = &rest[rest.len() - rest.len() % need..];
-        } else if self.tail.is_empty() {
-            while let Some(window) = rest.get(..need) {
-                self.hash_block(window);
-                rest = &rest[self.block_size..];
-            }
+            self.hasher.hash_plain_blocks(parent, rest, self.block_size, &mut self.digests);
+            rest = &rest[rest.len() - rest.len() % self.block_size..];
         }
-        self.tail.extend_from_slice(rest);
+        while let Some(window) = windows.first_of(rest) {
+            self.hash_block(window);
+            rest = &rest[self.block_size..];
+        }
+        windows.keep(rest);
+        self.windows = windows;
         &self.digests[first_new..]
     }
 
@@ -95,7 +77,7 @@ impl Chain {
     /// How many tokens have been appended, hashed or not.
     #[must_use]
     pub fn token_count(&self) -> usize {
-        self.digests.len() * self.block_size + self.tail.len()
+        self.digests.len() * self.block_size + self.windows.tail().len()
     }
 
     /// Tokens per block.
@@ -110,12 +92,19 @@ impl Chain {
         &self.contract
     }
 
-    /// The exact bytes that were hashed for the newest block; empty before the first.
+    /// The exact bytes that were hashed for the newest block; none before the first.
     ///
     /// When a digest differs from an engine's, these are what to compare.
     #[must_use]
-    pub fn preimage(&self) -> &[u8] {
-        self.hasher.preimage()
+    pub fn preimage(&self) -> Option<&[u8]> {
+        (!self.digests.is_empty()).then(|| self.hasher.preimage())
+    }
+
+    /// The hash of the tokens after the last block as if they were one.
+    pub(crate) fn partial(&self) -> Option<Digest> {
+        let tokens = self.windows.tail();
+        let block = Block { tokens, ..Block::default() };
+        (!tokens.is_empty()).then(|| self.hasher.clone().hash_checked(&self.parent(), &block))
     }
 
     fn parent(&self) -> Digest {

@@ -5,9 +5,10 @@ use super::chain::Chain;
 use super::encode::Shape;
 use super::error::{ContractError, Unknowable};
 use super::extras::{Extras, RequestExtras};
+use super::generation::Generation;
 use super::hasher::{BlockHasher, hash_text};
-use super::version::{Generation, Version};
 use crate::digest::{Digest, GroupHash};
+use crate::version::Version;
 
 /// What engines from 0.29 on hash for their first parent when no seed is set.
 const DEFAULT_SEED: &str = "vllm-none-hash";
@@ -79,6 +80,13 @@ impl Contract {
     ) -> Self {
         let (lookahead, shared_identifiers) = (0, false);
         Self { version, generation, algorithm, none_hash, lookahead, shared_identifiers }
+    }
+
+    /// A contract of plain text blocks, which are the same in every generation since digests are
+    /// bytes, after a first parent of any kind.
+    pub(crate) fn of_plain_blocks(algorithm: Algorithm, first_parent: Digest) -> Self {
+        let generation = Generation::B;
+        Self::with(generation.first_release(), generation, algorithm, first_parent)
     }
 
     /// The same engine, where equal identifiers of multimodal items are one Python object.

@@ -2,7 +2,7 @@
 
 use super::error::ContractError;
 use super::extras::Lora;
-use super::version::Generation;
+use super::generation::Generation;
 
 /// Whether a string can be the same Python object as an equal one in the same block.
 ///

@@ -1,18 +1,16 @@
 //! What can be wrong with a contract or with a request under it.
 
 use super::algorithm::Algorithm;
-use super::version::{Generation, Version};
+use super::generation::Generation;
+use crate::version::{BadVersion, Version};
 
 /// Why a contract cannot be built or applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ContractError {
     /// The text is no version number.
-    #[error("{text:?} is not a vLLM version (expected something like \"0.32.0\")")]
-    BadVersion {
-        /// The text, shortened.
-        text: String,
-    },
+    #[error(transparent)]
+    BadVersion(#[from] BadVersion),
     /// No generation is known for this version.
     #[error(
         "the block-hash contract of vLLM {version} is not known: {why}; to assume one, pass the \

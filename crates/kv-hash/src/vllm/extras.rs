@@ -8,7 +8,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::encode::{Encode, ExtraKey, Shape};
 use super::error::ContractError;
-use super::version::{Generation, Version};
+use super::generation::Generation;
+use crate::version::Version;
 
 /// What a request brings besides tokens. The default is a plain text request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,6 @@ use super::encode::{Encode, ExtraKey, Shape};
 use super::error::ContractError;
 use super::pickle::{Pickle, Seen};
 use super::pipeline::{self, Frame};
-use super::version::Generation;
 use crate::buffer::Buffer;
 use crate::digest::Digest;
 
@@ -53,19 +52,9 @@ pub struct Block<'a> {
 
 impl BlockHasher {
     pub(super) fn new(contract: &Contract) -> Self {
-        Self::with(contract.shape(), contract.algorithm())
-    }
-
-    fn with(shape: Shape, algorithm: Algorithm) -> Self {
+        let (shape, algorithm) = (contract.shape(), contract.algorithm());
         let (preimage, ahead) = (Buffer::default(), Buffer::default());
         Self { shape, algorithm, preimage, ahead, seen: Vec::new(), frame: None }
-    }
-
-    /// A hasher of plain text blocks, which are the same in every generation since digests are
-    /// bytes.
-    pub(crate) fn plain(algorithm: Algorithm) -> Self {
-        let shape = Shape { generation: Generation::B, shared_identifiers: false };
-        Self::with(shape, algorithm)
     }
 
     /// The hash of the block that follows `parent`; a request's first block follows
@@ -79,7 +68,7 @@ impl BlockHasher {
     }
 
     /// [`hash`](Self::hash) of a block whose keys this generation can hash.
-    pub(crate) fn hash_checked(&mut self, parent: &Digest, block: &Block<'_>) -> Digest {
+    pub(super) fn hash_checked(&mut self, parent: &Digest, block: &Block<'_>) -> Digest {
         let keys = KeySlice { shape: self.shape, keys: block.keys };
         self.hash_with(parent, (block.tokens, block.ahead), block.keys.len(), &keys)
     }

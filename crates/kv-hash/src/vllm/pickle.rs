@@ -10,7 +10,7 @@
 //!   equal strings of two requests are two objects. See [`Sharing`].
 
 use super::encode::{Encode, Sharing};
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Words};
 
 const PROTO: u8 = 0x80;
 const FRAME: u8 = 0x95;
@@ -34,8 +34,6 @@ const TEXT8: u8 = 0x8c;
 const TEXT32: u8 = b'X';
 const TEXT64: u8 = 0x8d;
 
-/// Where the first frame's length lies.
-pub(super) const FRAME_LENGTH_AT: usize = 3;
 const FRAME_HEADER: usize = 9;
 /// A frame is closed before the next object once it holds this much.
 pub(super) const FRAME_TARGET: usize = 64 * 1024;
@@ -62,6 +60,13 @@ pub(super) struct Pickle<'a> {
     frame: Option<usize>,
     memo: u32,
     seen: &'a mut Vec<Seen>,
+}
+
+/// Writes the length of the only frame of a pickle of `len` bytes, behind `80 05 95`.
+#[inline]
+pub(super) fn put_frame_length(out: &mut [u8], len: usize) {
+    let frame = (len - 2 - FRAME_HEADER) as u64;
+    out[3..11].copy_from_slice(&frame.to_le_bytes());
 }
 
 impl<'a> Pickle<'a> {
@@ -183,19 +188,16 @@ const LEAD: [u64; 4] = [INT8 as u64, INT16 as u64, INT32 as u64, LONG1 as u64 | 
 const LEAD_BITS: [u32; 4] = [8, 8, 8, 16];
 const LENGTH: [usize; 4] = [2, 3, 5, MAX_U32];
 
-/// Branch-free, as prompts mix widths at random.
-#[inline]
-fn token_word(token: u32) -> (u64, usize) {
-    let width = usize::from(token > 0xff)
-        + usize::from(token > 0xffff)
-        + usize::from(token > i32::MAX as u32);
-    (u64::from(token) << LEAD_BITS[width] | LEAD[width], LENGTH[width])
-}
+impl Words for Pickle<'_> {
+    const LONGEST: usize = MAX_U32;
 
-/// Appends integers one after the other, within a frame.
-#[inline]
-pub(super) fn put_tokens(out: &mut Buffer, tokens: &[u32]) {
-    out.put_tokens(tokens, MAX_U32, token_word);
+    #[inline]
+    fn word(token: u32) -> (u64, usize) {
+        let width = usize::from(token > 0xff)
+            + usize::from(token > 0xffff)
+            + usize::from(token > i32::MAX as u32);
+        (u64::from(token) << LEAD_BITS[width] | LEAD[width], LENGTH[width])
+    }
 }
 
 impl Encode for Pickle<'_> {
@@ -266,7 +268,7 @@ impl Encode for Pickle<'_> {
             // As many as cannot fill the frame need no check in between; the rest one by one.
             let unchecked = (FRAME_TARGET.saturating_sub(held) / MAX_U32).max(1);
             let (now, later) = tokens.split_at(unchecked.min(tokens.len()));
-            put_tokens(self.out, now);
+            self.out.put_tokens::<Self>(now);
             tokens = later;
         }
     }

@@ -1,4 +1,4 @@
-//! Version texts and the generations they mean.
+//! Versions and the generations they mean.
 
 use super::*;
 
@@ -22,45 +22,6 @@ fn both_ends_of_every_generation() {
         assert_eq!(generation(first), Ok(expected));
         assert_eq!(generation(last), Ok(expected));
         assert_eq!(expected.first_release().to_string(), first);
-    }
-}
-
-#[test]
-fn spellings_of_one_release() {
-    for text in ["0.32.0", "v0.32.0", "0.32", " 0.32.0\n", "0.32.0+cu129", "0.32.0.post1"] {
-        assert_eq!(text.parse(), Ok(Version::release(0, 32, 0)), "{text:?}");
-    }
-    let four: Version = "0.10.1.1".parse().unwrap();
-    assert!(four > Version::release(0, 10, 1) && four < Version::release(0, 10, 2));
-}
-
-#[test]
-fn text_that_is_no_version() {
-    let long = "9".repeat(10_000);
-    for text in [
-        "",
-        "latest",
-        "0",
-        "v",
-        "0.",
-        ".9",
-        "0..1",
-        "0.x.1",
-        "0.32.0-rc",
-        "0.32.0+",
-        "0.32.0+a b",
-        "0.65536.0",
-        "1.2.3.4.5",
-        "0.32.rc1.5",
-        "-0.32.0",
-        "0.32.0rc1x",
-        "dev.0.1",
-        "0.32.0 beta",
-        &long,
-    ] {
-        let error = text.parse::<Version>().unwrap_err();
-        assert!(matches!(error, ContractError::BadVersion { .. }), "{text:?}: {error}");
-        assert!(error.to_string().len() < 200, "foreign text must not flood the message");
     }
 }
 
