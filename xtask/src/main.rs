@@ -1,6 +1,7 @@
 //! Repository tasks: `cargo xtask <task>`.
 
 mod golden;
+mod parity_check;
 mod run;
 mod tidy;
 
@@ -13,7 +14,8 @@ const USAGE: &str = "usage: cargo xtask <task>
 
 tasks:
   tidy               check layers, manifests and text of the repository
-  golden [FLAGS]     make the golden vectors again from the engines' published packages (--help)";
+  golden [FLAGS]     make the golden vectors again from the engines' published packages (--help)
+  parity-check ARGS  check a live engine, leg by leg: `kvasirctl parity-check` (--help)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     match args.as_slice() {
         ["tidy"] => run_tidy(),
         ["golden", rest @ ..] => ended(golden::golden(&root(), rest)),
+        ["parity-check", rest @ ..] => ended(parity_check::parity_check(rest)),
         ["help" | "--help" | "-h"] => say(&[USAGE.to_owned()], ExitCode::SUCCESS),
         _ => say(&[USAGE.to_owned()], ExitCode::from(2)),
     }

@@ -1,5 +1,10 @@
 //! The command line.
 
+mod doctor;
+mod hash;
+mod look;
+mod parity_check;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,6 +12,11 @@ use std::str::FromStr;
 use clap::{ArgAction, Parser, Subcommand};
 use kvasir_balance::PolicyKind;
 use kvasir_engine_sim::{Algorithm, Version};
+
+pub(crate) use self::doctor::DoctorArgs;
+pub(crate) use self::hash::HashArgs;
+pub(crate) use self::look::LookArgs;
+pub(crate) use self::parity_check::ParityCheckArgs;
 
 /// Kvasir's tool for operators.
 #[derive(Debug, Parser)]
@@ -20,6 +30,12 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Plays one workload against simulated engines under several policies and compares them.
     Demo(DemoArgs),
+    /// Checks live engines, leg by leg, against what the gateway needs of them.
+    ParityCheck(Box<ParityCheckArgs>),
+    /// Checks every engine of a configuration.
+    Doctor(DoctorArgs),
+    /// Computes an engine's block hashes of a prompt.
+    Hash(Box<HashArgs>),
     /// Runs one simulated engine.
     SimEngine(Box<SimEngineArgs>),
 }

@@ -1,9 +1,13 @@
 //! Kvasir's tool for operators: reads arguments, wires the libraries, runs. Exit status 0 after a
-//! clean end, 2 for arguments that cannot be, 130 where playing was interrupted, 1 for anything
-//! else.
+//! clean end, 2 for arguments that cannot be, 130 where it was interrupted, 1 for anything else;
+//! checks end with 1 where something is off, and with 3 where something could not be told.
 
 mod args;
 mod demo;
+mod doctor;
+mod examine;
+mod hash;
+mod parity_check;
 mod sim_engine;
 mod stop;
 
@@ -28,11 +32,18 @@ const RUNTIME_END: Duration = Duration::from_secs(2);
 enum Ended {
     Done,
     Interrupted,
+    /// With an exit status of the command's own.
+    Status(u8),
 }
 
 fn main() -> ExitCode {
     let ended = match Args::parse().command {
         Command::Demo(args) => start_logging("error").and_then(|()| block_on(demo::run(args))),
+        Command::ParityCheck(args) => {
+            start_logging("error").and_then(|()| block_on(parity_check::run(*args)))
+        }
+        Command::Doctor(args) => start_logging("error").and_then(|()| block_on(doctor::run(args))),
+        Command::Hash(args) => hash::run(*args),
         Command::SimEngine(args) => {
             start_logging("warn").and_then(|()| block_on(sim_engine::run(*args)))
         }
@@ -43,6 +54,7 @@ fn main() -> ExitCode {
             say("interrupted");
             ExitCode::from(INTERRUPTED)
         }
+        Ok(Ended::Status(status)) => ExitCode::from(status),
         Err(error) => {
             say(&format!("{error:#}"));
             ExitCode::FAILURE

@@ -1,5 +1,6 @@
 //! The order in which one engine is looked at.
 
+use crate::compare::Alike;
 use crate::report::Report;
 use crate::stream::Listener;
 use crate::target::Target;
@@ -25,9 +26,6 @@ pub async fn check(target: &Target) -> Report {
     contract::legs(target, &facts, &probed, events, &mut legs);
     prediction::leg(&facts, &probed, &mut legs);
     metrics::legs(target, &facts, &probed, &mut legs).await;
-    let engine = match &facts.version {
-        Some(version) => format!("{} {version}", facts.kind.as_str()),
-        None => facts.kind.as_str().to_owned(),
-    };
-    Report::new(target.base_url(), Some(engine), legs)
+    let alike = Alike::of(&facts);
+    Report { alike, ..Report::new(target.base_url(), Some(facts.engine()), legs) }
 }

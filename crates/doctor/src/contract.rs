@@ -1,5 +1,11 @@
 //! What the events show: their form, the block size, the hash contract.
 
+mod block_size;
+mod convert;
+mod hash;
+mod seeds;
+mod wire;
+
 use crate::facts::Facts;
 use crate::probe::Probed;
 use crate::report::Leg;
@@ -14,5 +20,19 @@ pub(crate) fn legs(
     events: Option<&Collected>,
     legs: &mut Vec<Leg>,
 ) {
-    let _ = (target, facts, probed, events, legs);
+    legs.push(wire::leg(probed, events));
+    legs.push(block_size::leg(target, facts, events));
+    legs.push(hash::leg(target, facts, probed, events));
 }
+
+/// What would bring an event.
+fn to_hear_events(probed: &Probed) -> &'static str {
+    if probed.leave {
+        "the probe's prompts stored nothing: see the legs prefix_caching, events and prediction"
+    } else {
+        "run with --probe, or again once there was traffic"
+    }
+}
+
+#[cfg(test)]
+mod tests;

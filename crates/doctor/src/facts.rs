@@ -60,3 +60,39 @@ pub(crate) struct CacheConfig {
     pub(crate) prefix_caching: Option<bool>,
     pub(crate) algorithm: Option<String>,
 }
+
+// === impl Facts ===
+
+impl Facts {
+    /// The longest prompt the engine takes, in tokens, as far as it tells.
+    pub(crate) fn longest_prompt(&self) -> u64 {
+        let model = self.card.models.iter().find(|model| model.id == self.model);
+        model.and_then(|model| model.max_model_len).unwrap_or(u64::MAX)
+    }
+
+    /// Its name and version, such as `vllm 0.32.0`.
+    pub(crate) fn engine(&self) -> String {
+        match &self.version {
+            Some(version) => format!("{} {version}", self.kind.as_str()),
+            None => self.kind.as_str().to_owned(),
+        }
+    }
+}
+
+/// A vLLM that answers nobody, for tests that need no socket.
+#[cfg(test)]
+pub(crate) fn plain() -> Facts {
+    Facts {
+        client: EngineClient::new(std::time::Duration::from_secs(1)),
+        authority: Authority::from_static("engine-1:8000"),
+        kind: EngineKind::Vllm,
+        version: Some("0.32.0".to_owned()),
+        vllm_version: Some(vllm::Version::release(0, 32, 0)),
+        card: EngineCard::default(),
+        model: "tiny".to_owned(),
+        cache: CacheConfig::default(),
+        sources: None,
+        says_no_events: false,
+        renderer: None,
+    }
+}

@@ -23,6 +23,7 @@ mod metrics;
 mod prediction;
 mod probe;
 mod report;
+mod shown;
 mod stream;
 mod target;
 mod tokens;

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::compare::Alike;
+
 /// How one leg stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -72,6 +74,8 @@ pub enum LegName {
     Prediction,
     /// Versions alike across a pool.
     Versions,
+    /// Base models alike across a pool.
+    BaseModels,
     /// `max_model_len` alike across a pool.
     MaxModelLen,
     /// Block sizes alike across a pool.
@@ -97,6 +101,7 @@ impl LegName {
             Self::HashContract => "hash_contract",
             Self::Prediction => "prediction",
             Self::Versions => "versions",
+            Self::BaseModels => "base_models",
             Self::MaxModelLen => "max_model_len",
             Self::BlockSizes => "block_sizes",
         }
@@ -160,12 +165,15 @@ pub struct Report {
     pub verdict: Verdict,
     /// Each leg, in the order looked at.
     pub legs: Vec<Leg>,
+    /// What [`crate::compare`] looks at.
+    #[serde(skip)]
+    pub(crate) alike: Alike,
 }
 
 impl Report {
     pub(crate) fn new(base_url: String, engine: Option<String>, legs: Vec<Leg>) -> Self {
         let verdict = Verdict::worst(legs.iter().map(|leg| leg.verdict));
-        Self { base_url, engine, verdict, legs }
+        Self { base_url, engine, verdict, legs, alike: Alike::default() }
     }
 
     /// The leg of that name, if it was looked at.

@@ -24,8 +24,12 @@ pub struct Target {
     pub headers: HeaderMap,
     /// The model's name in requests; `None`: the first one the engine names.
     pub model: Option<String>,
-    /// Where the tokenizer is staged; `None`: looked for as the gateway does.
+    /// The directory of staged tokenizers, as in the gateway's configuration. The model's is looked
+    /// for there, then where the engine loaded it from, then in the local Hugging Face cache.
     pub tokenizer_dir: Option<PathBuf>,
+    /// The one directory to take the tokenizer from: it holds `tokenizer.json`, or the model's
+    /// directory as `tokenizer_dir` does. Then no other place is looked at.
+    pub tokenizer: Option<PathBuf>,
     /// What the operator believes of the engine.
     pub expected: Expectations,
     /// Leave to send prompts to the engine: a few short ones, with one token of answer each.
@@ -47,6 +51,7 @@ impl Target {
             headers: HeaderMap::new(),
             model: None,
             tokenizer_dir: None,
+            tokenizer: None,
             expected: Expectations::default(),
             probe: false,
             patience: Duration::from_secs(5),

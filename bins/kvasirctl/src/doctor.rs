@@ -1,0 +1,80 @@
+//! `kvasirctl doctor`: every engine of a configuration, leg by leg.
+
+use anyhow::{Context, Result, anyhow, bail};
+use http::{HeaderMap, HeaderValue, header};
+use kvasir_config::{Config, EndpointConfig, PoolConfig};
+use kvasir_doctor::Target;
+use kvasir_fleet::EventSpec;
+
+use crate::Ended;
+use crate::args::{DoctorArgs, LookArgs};
+use crate::examine::{self, Group};
+
+/// Looks and reports, once or until told to stop.
+pub(crate) async fn run(args: DoctorArgs) -> Result<Ended> {
+    match groups(&args) {
+        Ok(groups) => examine::run(&groups, &args.look).await,
+        Err(error) => Ok(examine::refused(&error)),
+    }
+}
+
+fn groups(args: &DoctorArgs) -> Result<Vec<Group>> {
+    let config = Config::load(&args.config)?;
+    let wanted = |pool: &&PoolConfig| args.pool.as_ref().is_none_or(|model| pool.model == *model);
+    let pools: Vec<&PoolConfig> = config.pools.iter().filter(wanted).collect();
+    if let (true, Some(model)) = (pools.is_empty(), &args.pool) {
+        let models: Vec<&str> = config.pools.iter().map(|pool| pool.model.as_str()).collect();
+        bail!("--pool {model}: there is none; the pools are {}", models.join(", "));
+    }
+    pools.into_iter().map(|pool| group(pool, &args.look)).collect()
+}
+
+fn group(pool: &PoolConfig, look: &LookArgs) -> Result<Group> {
+    let headers = headers(pool).with_context(|| format!("pool `{}`", pool.model))?;
+    let targets: Result<Vec<Target>> = pool
+        .endpoints
+        .iter()
+        .map(|endpoint| {
+            target(pool, endpoint, &headers, look)
+                .with_context(|| format!("pool `{}`: events of {}", pool.model, endpoint.url))
+        })
+        .collect();
+    Ok(Group { model: Some(pool.model.clone()), targets: targets? })
+}
+
+fn headers(pool: &PoolConfig) -> Result<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    if let Some(key) = pool.resolve_api_key().map_err(|why| anyhow!(why))? {
+        let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
+            .context("the API key is no header value")?;
+        value.set_sensitive(true);
+        headers.insert(header::AUTHORIZATION, value);
+    }
+    Ok(headers)
+}
+
+fn target(
+    pool: &PoolConfig,
+    endpoint: &EndpointConfig,
+    headers: &HeaderMap,
+    look: &LookArgs,
+) -> Result<Target> {
+    let EndpointConfig { url, events, replay, topic, bind } = endpoint;
+    let topic = topic.clone().unwrap_or_default();
+    if let Some(publisher) = events.clone() {
+        let (replay, topic) = (replay.clone(), topic.clone());
+        EventSpec { publisher, replay, topic, bind: *bind }.check()?;
+    }
+    Ok(Target {
+        events: events.clone(),
+        replay: replay.clone(),
+        topic,
+        bind: *bind,
+        headers: headers.clone(),
+        model: Some(pool.model.clone()),
+        tokenizer_dir: pool.tokenizer_dir.clone(),
+        probe: look.probe,
+        patience: look.patience(),
+        ..Target::new(url.authority().clone())
+    })
+}

@@ -1,0 +1,107 @@
+//! `kvasirctl hash`: an engine's block hashes of a prompt, byte for byte.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write as _, stdin, stdout};
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use kvasir_kv_hash::vllm::RequestExtras;
+use kvasir_kv_hash::{Engine, Explained, Spec};
+use serde_json::{Value, json};
+
+use crate::Ended;
+use crate::args::HashArgs;
+
+/// The largest file of token ids that is read: some ten million tokens.
+const MAX_FILE: u64 = 64 << 20;
+
+pub(crate) fn run(args: HashArgs) -> Result<Ended> {
+    let HashArgs { prompt, lora, lora_id, cache_salt, item, .. } = args;
+    let tokens = match prompt.tokens_file {
+        Some(path) => read_tokens(&path)?,
+        None => prompt.tokens,
+    };
+    let lora = lora.map(|lora| kvasir_kv_hash::vllm::Lora { int_id: lora_id, ..lora });
+    let request = RequestExtras { lora, cache_salt, items: item, prompt_embeds: None };
+    let spec = Spec {
+        engine: args.engine.parse::<Engine>()?,
+        version: args.engine_version.as_deref().unwrap_or_default(),
+        algorithm: &args.algo,
+        seed: args.seed.as_deref(),
+        block_size: args.block_size as usize,
+    };
+    let explained = spec.explain(&request, &tokens)?;
+    let text = if args.json {
+        format!("{}\n", as_json(&explained, args.preimage))
+    } else {
+        as_lines(&explained, args.preimage, tokens.len() % spec.block_size)
+    };
+    // A reader that has seen enough is not an error.
+    match stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("standard output")
+        }
+        _ => Ok(Ended::Done),
+    }
+}
+
+fn read_tokens(path: &Path) -> Result<Vec<u32>> {
+    let name = path.display();
+    let mut text = String::new();
+    let mut source: Box<dyn Read> = if path.as_os_str() == "-" {
+        Box::new(stdin().lock())
+    } else {
+        Box::new(std::fs::File::open(path).with_context(|| name.to_string())?)
+    };
+    source
+        .by_ref()
+        .take(MAX_FILE + 1)
+        .read_to_string(&mut text)
+        .with_context(|| name.to_string())?;
+    ensure!(text.len() as u64 <= MAX_FILE, "{name}: larger than {} MiB", MAX_FILE >> 20);
+    serde_json::from_str(&text).with_context(|| format!("{name}: not a JSON array of token ids"))
+}
+
+fn as_json(explained: &Explained, preimages: bool) -> Value {
+    let blocks: Vec<Value> = explained
+        .blocks
+        .iter()
+        .map(|block| {
+            let mut shown = json!({
+                "digest": block.digest.as_deref().map(hex),
+                "key": block.key.to_string(),
+            });
+            if preimages {
+                shown["preimage"] = json!(block.preimage.as_deref().map(hex));
+            }
+            shown
+        })
+        .collect();
+    json!({"none_hash": explained.none_hash.as_deref().map(hex), "blocks": blocks})
+}
+
+/// A line a block, and what is not hashed.
+fn as_lines(explained: &Explained, preimages: bool, rest: usize) -> String {
+    let mut text = String::new();
+    let shown = |bytes: &Option<Vec<u8>>| bytes.as_deref().map_or_else(|| "-".to_owned(), hex);
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "none_hash  {}", shown(&explained.none_hash));
+    for (index, block) in explained.blocks.iter().enumerate() {
+        let _ =
+            writeln!(text, "block {index:<5}digest {}  key {}", shown(&block.digest), block.key);
+        if preimages {
+            let _ = writeln!(text, "           preimage {}", shown(&block.preimage));
+        }
+    }
+    if rest > 0 {
+        let _ = writeln!(text, "{rest} tokens after the last full block: not hashed");
+    }
+    text
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,273 @@
+//! The leg `hash_contract`: which contract computes the published hashes.
+
+use std::collections::BTreeSet;
+
+use kvasir_kv_hash::detect::{self, Detector, Expected, Form, Found, Seed};
+use kvasir_kv_hash::vllm::{self, Algorithm, Contract};
+
+use super::convert::{Owned, by_adapter};
+use super::seeds;
+use super::to_hear_events;
+use crate::facts::{EngineKind, Facts};
+use crate::probe::Probed;
+use crate::report::{Leg, LegName};
+use crate::shown::shown;
+use crate::stream::Collected;
+use crate::target::Target;
+
+/// What was found, and what to do about it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Remark {
+    /// The adapter whose blocks show it; empty for the base model's.
+    whose: String,
+    finding: String,
+    remedy: String,
+}
+
+impl Remark {
+    /// One of the base model, or of all.
+    pub(super) fn new(finding: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { whose: String::new(), finding: finding.into(), remedy: remedy.into() }
+    }
+
+    fn of(self, whose: &str) -> Self {
+        Self { whose: whose.to_owned(), ..self }
+    }
+}
+
+/// What all groups of events say.
+#[derive(Debug, Default)]
+struct Verdicts {
+    /// What fits, best first.
+    fits: Vec<detect::Match>,
+    kinds: BTreeSet<&'static str>,
+    off: Vec<Remark>,
+    unknown: Vec<Remark>,
+}
+
+pub(super) fn leg(
+    target: &Target,
+    facts: &Facts,
+    probed: &Probed,
+    events: Option<&Collected>,
+) -> Leg {
+    let mut verdicts = Verdicts::default();
+    let groups = events.map(by_adapter).unwrap_or_default();
+    let heard = !groups.is_empty();
+    for (adapter, events) in &groups {
+        look(target, facts, *adapter, events, &mut verdicts);
+    }
+    let impossible = not_offered(target, facts);
+    if impossible.is_none() && verdicts.fits.is_empty() {
+        verdicts.off.extend(label_differs(target, facts));
+    }
+    verdicts.off.extend(impossible);
+    if !heard {
+        let remedy = match events {
+            None => "see the leg events",
+            Some(_) => to_hear_events(probed),
+        };
+        verdicts.unknown.push(Remark::new("no stored block with tokens was heard", remedy));
+    }
+    conclude(facts, verdicts)
+}
+
+fn conclude(facts: &Facts, verdicts: Verdicts) -> Leg {
+    let Verdicts { fits, kinds, mut off, mut unknown } = verdicts;
+    let fit = describe(facts, &fits, &kinds);
+    let seed_known = fits.iter().any(has_seed);
+    let join = |remarks: &mut Vec<Remark>, fit: Option<String>| {
+        dedup(remarks);
+        let findings = remarks.iter().map(|r| format!("{}{}", r.whose, r.finding)).chain(fit);
+        let remedies: BTreeSet<&str> = remarks.iter().map(|r| r.remedy.as_str()).collect();
+        let remedies: Vec<&str> = remedies.into_iter().collect();
+        (findings.collect::<Vec<_>>().join("; "), remedies.join("; "))
+    };
+    if !off.is_empty() {
+        let (finding, remedy) = join(&mut off, fit);
+        return Leg::off(LegName::HashContract, finding, remedy);
+    }
+    match fit {
+        // What could not be checked beside it is named.
+        Some(fit) if seed_known => {
+            let (notes, _) = join(&mut unknown, None);
+            let notes = if notes.is_empty() { notes } else { format!("; {notes}") };
+            Leg::ok(LegName::HashContract, format!("{fit}{notes}"))
+        }
+        fit => {
+            let (finding, remedy) = join(&mut unknown, fit);
+            Leg::unknown(LegName::HashContract, finding, remedy)
+        }
+    }
+}
+
+/// What is true of the base model's blocks need not be said of each adapter's.
+fn dedup(remarks: &mut Vec<Remark>) {
+    let mut seen = BTreeSet::new();
+    remarks.retain(|remark| seen.insert(remark.finding.clone()));
+}
+
+/// Whether chains could be verified from their first blocks on.
+fn has_seed(fit: &detect::Match) -> bool {
+    !matches!(fit.found, Found::Vllm { seed: None, .. })
+}
+
+/// Runs detection on the events of one adapter, or of the base model.
+fn look(
+    target: &Target,
+    facts: &Facts,
+    adapter: Option<&str>,
+    events: &[Owned<'_>],
+    verdicts: &mut Verdicts,
+) {
+    let path = adapter.and_then(|name| facts.card.adapter(name)).and_then(|a| a.path.clone());
+    let whose = adapter.map_or_else(String::new, |name| format!("adapter {}: ", shown(name)));
+    if adapter.is_some() && path.is_none() {
+        let finding = "not checked, /v1/models does not tell its path";
+        let remark = Remark::new(finding, "load the adapter again and rerun");
+        verdicts.unknown.push(remark.of(&whose));
+        return;
+    }
+    let lists: Vec<_> = events.iter().map(Owned::lists).collect();
+    let stored: Vec<_> =
+        events.iter().zip(&lists).map(|(event, lists)| event.borrow(lists)).collect();
+    let expected = Expected {
+        engine: match facts.kind {
+            EngineKind::Vllm => Some("vllm"),
+            EngineKind::Sglang => Some("sglang"),
+            EngineKind::TrtLlm => Some("trtllm"),
+            EngineKind::LlamaCpp | EngineKind::Unknown => None,
+        },
+        version: facts.vllm_version,
+        algorithm: target.expected.algorithm.as_deref(),
+        seed: target.expected.seed.as_ref().map(Option::as_deref),
+        ..Expected::default()
+    };
+    let report = Detector::new().lora_paths(path).expect(expected).run(&stored);
+    let published = stored.iter().any(|event| !event.extra_keys.is_empty());
+    for leg in &report.legs {
+        let case = seeds::Case { target, facts, found: report.found.as_ref(), published };
+        judge(leg, &case, &whose, verdicts);
+    }
+    verdicts.fits.extend(report.found);
+}
+
+fn judge(leg: &detect::Leg, case: &seeds::Case<'_>, whose: &str, verdicts: &mut Verdicts) {
+    use detect::Leg as L;
+    let text = leg.to_string().replace("you configured", "expected");
+    let seeded = verdicts.fits.iter().any(has_seed);
+    let mut off = |remedy: String| {
+        verdicts.off.push(Remark::new(text.as_str(), remedy).of(whose));
+    };
+    let mut unknown = |finding: &str, remedy: &str| {
+        verdicts.unknown.push(Remark::new(finding, remedy).of(whose));
+    };
+    match leg {
+        L::ExtraKeys { kinds } => verdicts.kinds.extend(kinds),
+        L::Algorithm { found, configured } => off(format!(
+            "--expect-algo {found}, or --prefix-caching-hash-algo {configured} on the engine"
+        )),
+        L::Seed { found, configured } => off(format!(
+            "--expect-seed {}, or {} on the engine",
+            bare(found),
+            seeds::setting(configured)
+        )),
+        L::Engine { .. } => off("is this the publisher of this engine?".to_owned()),
+        L::Generation { .. } => {
+            off("the engine is patched, or the publisher is another engine's".to_owned());
+        }
+        L::Unexplained { .. } if case.published => {
+            off("report it with the engine's version and its adapters".to_owned());
+        }
+        // The base model's blocks fit, so it is not the seed.
+        L::SeedUnknown { .. } | L::NothingFits { .. } if !whose.is_empty() && seeded => unknown(
+            "its blocks do not fit the path that /v1/models tells: loaded from elsewhere before?",
+            "run with --probe after the adapter was loaded",
+        ),
+        L::SeedUnknown { .. } | L::NothingFits { .. } => match case.judge() {
+            seeds::Judgement::Off(remark) => verdicts.off.push(remark.of(whose)),
+            seeds::Judgement::Unknown(remark) => verdicts.unknown.push(remark.of(whose)),
+        },
+        L::Unexplained { .. } => {
+            unknown(&text, "nothing to be done: such a release does not publish extra keys");
+        }
+        L::NoRoot => unknown(
+            "seed not checked: no heard event begins a chain",
+            "run with --probe: it sends a prompt that begins as no other did",
+        ),
+        // Blocks without tokens, and what the leg block_size says.
+        _ => unknown(&text, "run with --probe, or again once there was traffic"),
+    }
+}
+
+/// As the command line takes it.
+fn bare(seed: &Seed) -> &str {
+    seed.as_option().unwrap_or("unset")
+}
+
+/// Metrics and expectation can differ without a single event.
+fn label_differs(target: &Target, facts: &Facts) -> Option<Remark> {
+    let (told, expected) = (facts.cache.algorithm.as_ref()?, target.expected.algorithm.as_ref()?);
+    (told != expected).then(|| {
+        let told = shown(told);
+        Remark::new(
+            format!("algorithm is {told} (cache_config_info), expected {expected}"),
+            format!("--expect-algo {told}, or --prefix-caching-hash-algo {expected} on the engine"),
+        )
+    })
+}
+
+/// Whether the expectation is one that such an engine can have at all.
+fn not_offered(target: &Target, facts: &Facts) -> Option<Remark> {
+    let text = target.expected.algorithm.as_deref()?;
+    if facts.kind != EngineKind::Vllm {
+        return None;
+    }
+    let error = match text.parse::<Algorithm>() {
+        Err(error) => error,
+        Ok(algorithm) => Contract::new(facts.vllm_version?, algorithm, Some("0"))
+            .err()
+            .filter(|error| matches!(error, vllm::ContractError::NotOffered { .. }))?,
+    };
+    let remedy = match &facts.cache.algorithm {
+        Some(told) => format!("--expect-algo {}, as cache_config_info says", shown(told)),
+        None => "correct --expect-algo".to_owned(),
+    };
+    Some(Remark::new(error.to_string(), remedy))
+}
+
+/// The contract that fits, in words; `None` if none does.
+fn describe(facts: &Facts, fits: &[detect::Match], kinds: &BTreeSet<&str>) -> Option<String> {
+    // Of several groups the one that tells most.
+    let best = fits.iter().max_by_key(|fit| (has_seed(fit), fit.verified))?;
+    let verified: usize = fits.iter().map(|fit| fit.verified).sum();
+    let checked: usize = fits.iter().map(|fit| fit.checked).sum();
+    let form = match best.form {
+        Form::Int => "integer hashes",
+        Form::Bytes => "byte hashes",
+    };
+    let contract = match &best.found {
+        Found::Vllm { algorithm, seed, generations, hash_block_size } => {
+            let seed = seed.as_ref().map_or_else(|| "seed unknown".to_owned(), seeds::in_words);
+            let generation = generation(facts, *generations);
+            let group = hash_block_size.map(|size| format!(", hashed in blocks of {size}"));
+            format!("{algorithm}, {seed}, {generation}{}", group.unwrap_or_default())
+        }
+        other => other.to_string(),
+    };
+    let with = match kinds.is_empty() {
+        true => String::new(),
+        false => format!(", with {}", kinds.iter().copied().collect::<Vec<_>>().join(" and ")),
+    };
+    Some(format!("{contract}, {form}, {verified} of {checked} blocks verified{with}"))
+}
+
+/// The engine's generation if its version is among those found.
+fn generation(facts: &Facts, (first, last): (vllm::Generation, vllm::Generation)) -> String {
+    let own = facts.vllm_version.and_then(|version| vllm::Generation::of(version).ok());
+    match own.filter(|own| (first..=last).contains(own)) {
+        Some(own) => format!("generation {own:?}"),
+        None if first == last => format!("generation {first:?}"),
+        None => format!("generations {first:?} to {last:?}"),
+    }
+}

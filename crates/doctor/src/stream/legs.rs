@@ -1,0 +1,167 @@
+//! The words of the legs `events` and `replay`.
+
+use std::time::Duration;
+
+use kvasir_kv_events::{Address, StreamStats};
+
+use super::collected::Collected;
+use super::place::{Place, Replay};
+use super::reach::Unreached;
+use crate::facts::{EngineKind, Facts};
+use crate::report::{Leg, LegName};
+use crate::shown::shown;
+
+/// vLLM's flag that switches everything on.
+pub(super) const EVENTS_FLAG: &str = "--kv-events-config '{\"enable_kv_cache_events\":true,\
+    \"publisher\":\"zmq\",\"endpoint\":\"tcp://*:5557\",\"replay_endpoint\":\"tcp://*:5558\"}'";
+
+pub(super) const REPLAY_FLAG: &str = "\"replay_endpoint\":\"tcp://*:5558\" in --kv-events-config";
+
+/// What is lost without replays.
+pub(super) const REPLAY_COST: &str =
+    "a lost message or a restart of the gateway costs all that is known of the cache";
+
+/// Nothing can be connected to where the publisher should be.
+pub(super) fn unreached(place: &Place, facts: &Facts, why: &Unreached) -> Leg {
+    let (told, publisher) = (shown(&place.told), &place.publisher);
+    if place.connects {
+        let finding = format!(
+            "{publisher}: {why}; vLLM binds only endpoints with * or ::, and connects to {told}"
+        );
+        return Leg::off(LegName::Events, finding, format!("start it with {EVENTS_FLAG}"));
+    }
+    let remedy = match (why, facts.kind) {
+        (Unreached::Name(_), _) => "correct the host of --events".to_owned(),
+        (Unreached::Refused, EngineKind::Vllm) => {
+            format!("start the engine with {EVENTS_FLAG}, or correct --events")
+        }
+        _ => "open the port to this host, or correct --events".to_owned(),
+    };
+    Leg::off(LegName::Events, format!("{publisher}: {why}"), remedy)
+}
+
+/// Something listens, and it is no publisher.
+pub(super) fn no_publisher(place: &Place, facts: &Facts, patience: Duration, lost: bool) -> Leg {
+    let (told, publisher) = (shown(&place.told), &place.publisher);
+    let how = match (place.connects, lost) {
+        (_, true) => "the connection is lost again and again".to_owned(),
+        (true, _) => format!(
+            "something else listens there; vLLM binds only endpoints with * or ::, and connects \
+             to {told}"
+        ),
+        (false, _) => format!(
+            "something listens there, but no publisher answered within {} s: the replay socket, \
+             or the HTTP port?",
+            patience.as_secs_f32()
+        ),
+    };
+    let remedy = match facts.kind {
+        EngineKind::Vllm if place.connects => format!("start it with {EVENTS_FLAG}"),
+        _ => "give the publisher's own port with --events (not the replay socket's)".to_owned(),
+    };
+    Leg::off(LegName::Events, format!("{publisher}: {how}"), remedy)
+}
+
+/// A publisher is followed.
+pub(super) fn connected(place: &Place, facts: &Facts, heard: &Collected) -> Leg {
+    let mut finding =
+        format!("{} answers; {}; trust {}", place.publisher, heard.count(), heard.trust);
+    if let Some(ranks) = &place.ranks {
+        finding = format!("{finding}; {ranks}");
+    }
+    if !place.topic.is_empty() {
+        finding = format!("{finding}; topic {:?}", place.topic);
+    }
+    if facts.card.ranks > 1 {
+        finding.push_str("; the gateway does not follow several ranks behind one address yet");
+        let remedy = "serve each rank at an address of its own";
+        return Leg::off(LegName::Events, finding, remedy);
+    }
+    Leg::ok(LegName::Events, finding)
+}
+
+/// The replay socket, once the publisher was followed.
+pub(super) fn replay(
+    place: &Place,
+    stats: &StreamStats,
+    heard: &Collected,
+    patience: Duration,
+) -> Leg {
+    let address = match &place.replay {
+        Replay::At(address) => address,
+        Replay::None => {
+            return Leg::off(
+                LegName::Replay,
+                format!("the publisher has no replay socket: {REPLAY_COST}"),
+                format!("set {REPLAY_FLAG}"),
+            );
+        }
+        Replay::NotTold => {
+            return Leg::unknown(
+                LegName::Replay,
+                "no replay address given, and the engine does not tell",
+                format!("give --replay tcp://HOST:PORT; where there is none, set {REPLAY_FLAG}"),
+            );
+        }
+        Replay::Loopback(told) => return bound_to_loopback(told),
+        Replay::Unusable(error) => {
+            let remedy = "give a fixed address with --replay tcp://HOST:PORT";
+            return Leg::off(LegName::Replay, error.to_string(), remedy);
+        }
+    };
+    if stats.replays == 0 {
+        let swapped = if *address == place.publisher {
+            "it is the publisher's own address"
+        } else {
+            "the publisher's port (swapped?), or another rank's"
+        };
+        return Leg::off(
+            LegName::Replay,
+            format!(
+                "{address}: something listens there, but answers no replay request within {} s: \
+                 {swapped}",
+                patience.as_secs_f32()
+            ),
+            format!("give the port of {REPLAY_FLAG} with --replay"),
+        );
+    }
+    Leg::ok(LegName::Replay, format!("{address} answers; {}", history(stats, heard)))
+}
+
+/// How far back the socket's history goes.
+fn history(stats: &StreamStats, heard: &Collected) -> String {
+    match heard.history {
+        None if stats.last_seq.is_none() => "nothing was published yet".to_owned(),
+        None => "it holds no batch that could be used".to_owned(),
+        Some((0, 0)) => "holds the only batch so far".to_owned(),
+        Some((0, last)) => format!("holds {} batches, back to the first", last.saturating_add(1)),
+        Some((first, last)) => format!(
+            "holds batches {first} to {last}; what was stored before stays unknown until the cache \
+             is cleared"
+        ),
+    }
+}
+
+pub(super) fn replay_unreached(address: &Address, why: &Unreached) -> Leg {
+    let finding = format!("{address}: {why}; {REPLAY_COST}");
+    Leg::off(LegName::Replay, finding, format!("set {REPLAY_FLAG} and open the port to this host"))
+}
+
+/// What can be said of a replay socket that was not asked.
+pub(super) fn replay_unasked(place: &Place, why: &str) -> Leg {
+    match &place.replay {
+        Replay::Loopback(told) => bound_to_loopback(told),
+        _ => Leg::unknown(LegName::Replay, format!("not asked: {why}"), "see the leg events"),
+    }
+}
+
+fn bound_to_loopback(told: &str) -> Leg {
+    Leg::off(
+        LegName::Replay,
+        format!(
+            "bound to the engine's loopback ({}): reachable only from its own host; {REPLAY_COST}",
+            shown(told)
+        ),
+        format!("set {REPLAY_FLAG}"),
+    )
+}
