@@ -21,7 +21,7 @@ use twox_hash::{XxHash3_64, XxHash3_128};
 const BLOCK: usize = 16;
 /// More than a branch predictor can learn by heart.
 const BLOCKS: usize = 4096;
-const ROUNDS: usize = 50;
+const ROUNDS: usize = 200;
 
 /// Something that hashes `BLOCKS` blocks, and the best time per block so far.
 struct Subject<'a> {
@@ -183,12 +183,7 @@ fn vllm(report: &mut Report, tokens: &[u32]) {
 fn own(report: &mut Report, tokens: &[u32]) {
     let space = KeySpace::fixed();
     let root = space.root(&Scope { model: "m", ..Scope::default() });
-    let message = |block: &[u32]| {
-        let mut bytes = vec![7; 16];
-        bytes.extend(block.iter().flat_map(|token| token.to_le_bytes()));
-        bytes
-    };
-    let messages: Vec<Vec<u8>> = tokens.chunks(BLOCK).map(message).collect();
+    let messages = word_messages(16, tokens);
     let mut keys: Vec<BlockKey> = Vec::with_capacity(BLOCKS);
     let mut subjects = [
         Subject::new("own BlockKey, chain", || {
@@ -217,54 +212,68 @@ fn own(report: &mut Report, tokens: &[u32]) {
     }
 }
 
-fn others(report: &mut Report, tokens: &[u32]) {
-    let sglang = |version: &str| {
-        let version = version.parse().unwrap();
-        let format = sglang::EventFormat::Default;
-        sglang::Contract::new(version, format).unwrap().chain(BLOCK).unwrap()
-    };
-    let trtllm = |algorithm| {
-        let manager = trtllm::Manager::V2;
-        trtllm::Contract::new(algorithm, manager).unwrap().chain(BLOCK).unwrap()
-    };
-    let (chained, tuples) = (sglang("0.5.23"), sglang("0.5.5"));
-    let v1 = trtllm(trtllm::Algorithm::V1BlockKey);
-    let v2 = trtllm(trtllm::Algorithm::V2Sha256);
-    let loxilb = loxilb::Contract::new(loxilb::Algorithm::Sha256Cbor, Some("0"));
-    let empty = loxilb.chain(BLOCK).unwrap();
+/// The messages of chains that put a parent in front of the tokens' words.
+fn word_messages(parent_len: usize, tokens: &[u32]) -> Vec<Vec<u8>> {
     let message = |block: &[u32]| {
-        let mut bytes = vec![7; 32];
+        let mut bytes = vec![7; parent_len];
         bytes.extend(block.iter().flat_map(|token| token.to_le_bytes()));
         bytes
     };
-    let chained_messages: Vec<Vec<u8>> = tokens.chunks(BLOCK).map(message).collect();
-    let cbor_messages = preimages(vllm::Algorithm::Sha256Cbor, tokens);
-    let mut subjects = [
-        Subject::new("SGLang 0.5.6+", || {
-            black_box(chained.clone().append(black_box(tokens)));
-        }),
-        Subject::new("TensorRT-LLM v2_sha256", || {
-            black_box(v2.clone().append(black_box(tokens)));
-        }),
-        Subject::new("raw SHA-256", || raw_sha256(&chained_messages)),
-        Subject::new("LoxiLB sha256_cbor", || {
+    tokens.chunks(BLOCK).map(message).collect()
+}
+
+fn others(report: &mut Report, tokens: &[u32]) {
+    use trtllm::{Algorithm, Manager};
+    let words = word_messages(32, tokens);
+    let cbor = preimages(vllm::Algorithm::Sha256Cbor, tokens);
+    let xxh3_cbor = preimages(vllm::Algorithm::XxhashCbor, tokens);
+    let mut subjects = vec![
+        Subject::new("raw SHA-256", || raw_sha256(&words)),
+        Subject::new("raw SHA-256", || raw_sha256(&cbor)),
+        Subject::new("raw XXH3-128", || raw_xxh3(&xxh3_cbor)),
+    ];
+    // What each is compared with.
+    let mut against = vec![0, 1, 2];
+    for (name, version) in [("SGLang 0.5.6+", "0.5.23"), ("SGLang 0.5.1 to 0.5.5", "0.5.5")] {
+        let format = sglang::EventFormat::Default;
+        let contract = sglang::Contract::new(version.parse().unwrap(), format).unwrap();
+        let empty = contract.chain(BLOCK).unwrap();
+        let run = move || {
+            black_box(empty.clone().append(black_box(tokens)));
+        };
+        subjects.push(Subject::new(name, run));
+        against.push(0);
+    }
+    for (manager, algorithm) in [
+        (Manager::V1, Algorithm::V1BlockKey),
+        (Manager::V2, Algorithm::V1BlockKey),
+        (Manager::V2, Algorithm::V2Sha256),
+        (Manager::V2, Algorithm::V2Sha256First64),
+    ] {
+        let empty = trtllm::Contract::new(algorithm, manager).unwrap().chain(BLOCK).unwrap();
+        let run = move || {
+            black_box(empty.clone().append(black_box(tokens)));
+        };
+        subjects.push(Subject::new(&format!("TensorRT-LLM {algorithm}, {manager}"), run));
+        against.push(0);
+    }
+    for algorithm in loxilb::Algorithm::ALL {
+        let empty = loxilb::Contract::new(algorithm, Some("0")).chain(BLOCK).unwrap();
+        let run = move || {
             for prompt in black_box(tokens).chunks(loxilb::Chain::MAX_TOKENS) {
                 black_box(empty.clone().append(prompt));
             }
-        }),
-        Subject::new("raw SHA-256", || raw_sha256(&cbor_messages)),
-        Subject::new("SGLang 0.5.1 to 0.5.5", || {
-            black_box(tuples.clone().append(black_box(tokens)));
-        }),
-        Subject::new("TensorRT-LLM v1_block_key", || {
-            black_box(v1.clone().append(black_box(tokens)));
-        }),
-    ];
+        };
+        subjects.push(Subject::new(&format!("LoxiLB {algorithm}"), run));
+        against.push(match algorithm {
+            loxilb::Algorithm::Sha256Cbor => 1,
+            loxilb::Algorithm::XxhashCbor => 2,
+            _ => 0,
+        });
+    }
     measure(&mut subjects);
-    let [sglang, v2, raw, loxilb, raw_cbor, tuples, v1] = &subjects;
-    for (subject, raw) in
-        [(sglang, raw), (v2, raw), (loxilb, raw_cbor), (tuples, raw_cbor), (v1, raw_cbor)]
-    {
+    for (subject, against) in subjects.iter().zip(against).skip(3) {
+        let raw = &subjects[against];
         report.line(&subject.name, subject.best, (&raw.name, raw.best), None);
     }
 }

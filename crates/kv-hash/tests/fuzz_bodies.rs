@@ -1,4 +1,6 @@
-//! The fuzz targets' bodies on random text, half of it made of what the parsers know.
+//! The fuzz targets' bodies on random bytes, and on text half of which is what the parsers know.
+
+#![allow(clippy::expect_used, reason = "bodies fail by panics")]
 
 use proptest::prelude::*;
 
@@ -48,6 +50,15 @@ fn data() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// Bytes that bodies read values from.
+fn structured() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..400),
+        prop::collection::vec(0u8..40, 0..400),
+        data(),
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
@@ -64,6 +75,16 @@ proptest! {
     #[test]
     fn names(data in data()) {
         bodies::names(&data);
+    }
+
+    #[test]
+    fn requests(data in structured()) {
+        bodies::requests(&data);
+    }
+
+    #[test]
+    fn events(data in structured()) {
+        bodies::events(&data);
     }
 }
 

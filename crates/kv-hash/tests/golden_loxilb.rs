@@ -9,7 +9,7 @@ use serde_json::Value;
 #[path = "support/golden.rs"]
 mod golden;
 
-use golden::{files_on_disk, json, size, text, unhex};
+use golden::{assert_all_read, files_on_disk, json, size, text, unhex};
 
 const FILE: &str = "kv_hash_vectors.json";
 
@@ -29,6 +29,8 @@ fn every_fixture_of_the_file() {
 
 /// The fixtures of one set: chains that a first block with a known parent begins.
 fn check_set(set: &Value) -> usize {
+    let hashes = ["none_hash_seed", "none_hash_sha256_hex", "none_hash_xxhash_hex"];
+    assert_all_read(FILE, set, &[&hashes[..], &["block_size", "fixtures", "models"]].concat());
     let seed = text(&set["none_hash_seed"]);
     for (algorithm, name) in [
         (Algorithm::Sha256Cbor, "none_hash_sha256_hex"),

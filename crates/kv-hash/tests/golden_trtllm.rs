@@ -12,7 +12,7 @@ use serde_json::Value;
 #[path = "support/golden.rs"]
 mod golden;
 
-use golden::{files_on_disk, json, size, strings, text, tokens};
+use golden::{assert_all_read, files_on_disk, json, size, strings, text, tokens};
 
 const FILE: &str = "trtllm-v1_block_key.json";
 
@@ -20,6 +20,7 @@ const FILE: &str = "trtllm-v1_block_key.json";
 fn every_case_of_the_file() {
     assert_eq!(files_on_disk("trtllm", ""), [FILE]);
     let doc = json("trtllm", FILE);
+    assert_all_read(FILE, &doc, &["salt_ids", "cases", "partial_block"]);
     let salts = doc["salt_ids"].as_array().unwrap();
     for entry in salts {
         assert_eq!(salt_id(text(&entry["salt"])).to_string(), text(&entry["id"]), "{entry}");

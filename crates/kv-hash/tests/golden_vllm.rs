@@ -19,7 +19,7 @@ use twox_hash::XxHash3_128;
 #[path = "support/golden.rs"]
 mod golden;
 
-use golden::{files_on_disk, json, strings, text, tokens, unhex};
+use golden::{assert_all_read, files_on_disk, json, strings, text, tokens, unhex};
 
 /// What was done with one file under one release.
 #[derive(Default)]
@@ -71,6 +71,7 @@ fn unusual_inputs() {
         let version: Version = release.parse().unwrap();
         generations.insert(Generation::of(version).unwrap());
         let doc = json("vllm-hash", text(file));
+        assert_all_read(text(file), &doc, &["none_hash", "cases"]);
         let none_hashes = doc["none_hash"].as_array().unwrap();
         let cases = doc["cases"].as_array().unwrap();
         assert!(!none_hashes.is_empty() && !cases.is_empty());
@@ -102,6 +103,7 @@ fn unusual_inputs() {
 #[test]
 fn edges_of_the_pickler() {
     let doc = json("vllm-hash", "pickle-edges.json");
+    assert_all_read("pickle-edges.json", &doc, &["cases"]);
     let cases = doc["cases"].as_array().unwrap();
     let mut blocks = 0;
     for case in cases {
@@ -114,6 +116,7 @@ fn edges_of_the_pickler() {
 }
 
 fn check_file(version: Version, doc: &Value, at: &str) -> Tally {
+    assert_all_read(at, doc, &["none_hash", "cases", "regroup"]);
     let mut tally = Tally::default();
     for (section, entries) in ["none_hash", "cases", "regroup"].map(|s| (s, doc.get(s))) {
         let Some(entries) = entries else { continue };

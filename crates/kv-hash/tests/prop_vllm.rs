@@ -279,3 +279,33 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Plain blocks are hashed by a faster way than single ones.
+    #[test]
+    fn plain_blocks_at_once_equal_single_ones(
+        algorithm in prop::sample::select(&ALGORITHMS[..]),
+        block_size in prop_oneof![1usize..200, 4_000usize..10_000],
+        blocks in 1usize..6,
+        over in 0usize..3,
+        seed in any::<u64>(),
+    ) {
+        let contract = Contract::new(Version::release(0, 33, 0), algorithm, Some("0")).unwrap();
+        let mixed = |i: u64| {
+            let x = (seed ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (x >> 32) as u32 >> (x % 32)
+        };
+        let tokens: Vec<u32> = (0..(block_size * blocks + over) as u64).map(mixed).collect();
+        let mut chain = contract.chain(block_size).unwrap();
+        chain.append(&tokens);
+        let (mut hasher, mut parent) = (contract.hasher(), contract.none_hash());
+        for (digest, tokens) in chain.digests().iter().zip(tokens.chunks(block_size)) {
+            parent = hasher.hash(&parent, &Block { tokens, ..Block::default() }).unwrap();
+            prop_assert_eq!(digest, &parent);
+        }
+        prop_assert_eq!(chain.digests().len(), tokens.len() / block_size);
+        prop_assert_eq!(chain.preimage().unwrap(), hasher.preimage());
+    }
+}

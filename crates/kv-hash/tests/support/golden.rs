@@ -36,6 +36,32 @@ pub(crate) fn files_on_disk(directory: &str, prefix: &str) -> Vec<String> {
     names.map(|n| n.into_string().unwrap()).filter(|n| n.starts_with(prefix)).collect()
 }
 
+/// What files say of themselves and of their inputs.
+const ABOUT: [&str; 14] = [
+    "algos",
+    "cpp_agrees",
+    "engine",
+    "formulas",
+    "libs",
+    "note",
+    "notes",
+    "python",
+    "recorder_note",
+    "reference",
+    "source",
+    "source_sha256",
+    "token_sets",
+    "version",
+];
+
+/// Fails on a section of a file that no test reads.
+pub(crate) fn assert_all_read(file: &str, doc: &Value, read: &[&str]) {
+    for section in doc.as_object().unwrap().keys().map(String::as_str) {
+        let known = ABOUT.contains(&section) || section.starts_with('_') || read.contains(&section);
+        assert!(known, "{file}: no test reads {section:?}");
+    }
+}
+
 pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("not text: {value}"))
 }

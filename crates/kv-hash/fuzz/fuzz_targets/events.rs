@@ -1,0 +1,7 @@
+//! Fuzzes `bodies::events`.
+#![no_main]
+
+#[path = "../bodies.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::events(data));
