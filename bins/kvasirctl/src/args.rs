@@ -4,6 +4,7 @@ mod doctor;
 mod hash;
 mod look;
 mod parity_check;
+mod unshown;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;

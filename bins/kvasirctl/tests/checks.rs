@@ -197,6 +197,12 @@ async fn wrong_arguments_end_with_2_and_dead_engines_with_1() {
         assert!(said.contains(part), "{args}: {said}");
         assert!(output.stdout.is_empty(), "{args}");
     }
+    for args in ["--base-url http://u:secret@h:1", "--base-url http://h --header x-secret"] {
+        let output = run(&format!("parity-check {args}")).await;
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args}: {said}");
+        assert!(said.contains("invalid value for") && !said.contains("secret"), "{said}");
+    }
     let dead = FakeEngine::start(Default::default()).await.unwrap();
     dead.stop().await.unwrap();
     let found = json(&run(&format!("parity-check --base-url {} --json", dead.url())).await, 1);

@@ -18,14 +18,18 @@ pub async fn check(target: &Target) -> Report {
     // Listening begins before anything is sent, so that nothing sent goes unheard.
     let mut listener: Option<Listener> = stream::listen(target, &facts, &mut legs).await;
     tokens::compare(target, &mut facts, &mut legs).await;
+    let before = listener.as_ref().map_or(0, |listener| listener.collected().batches);
     let probed = probe::send(target, &facts, listener.as_mut()).await;
     if let Some(listener) = &mut listener {
         listener.settle().await;
     }
     let events = listener.as_ref().map(Listener::collected);
+    if let Some(heard) = events {
+        stream::look_back(heard, before, probed.answered(), &mut legs);
+    }
     contract::legs(target, &facts, &probed, events, &mut legs);
     prediction::leg(&facts, &probed, &mut legs);
-    metrics::legs(target, &facts, &probed, &mut legs).await;
+    metrics::legs(&facts, &probed, &mut legs).await;
     let alike = Alike::of(&facts);
     Report { alike, ..Report::new(target.base_url(), Some(facts.engine()), legs) }
 }

@@ -28,7 +28,7 @@ pub(crate) fn legs(
 /// What would bring an event.
 fn to_hear_events(probed: &Probed) -> &'static str {
     if probed.leave {
-        "the probe's prompts stored nothing: see the legs prefix_caching, events and prediction"
+        "no event came of the probe's prompts: see the legs prefix_caching, events (and its topic) and prediction"
     } else {
         "run with --probe, or again once there was traffic"
     }

@@ -7,7 +7,6 @@ use crate::facts::{EngineKind, Facts};
 use crate::probe::Probed;
 use crate::report::{Leg, LegName};
 use crate::shown::{list, shown};
-use crate::target::Target;
 
 /// What is read of vLLM, and what for.
 const FAMILIES: [(&str, &str); 7] = [
@@ -27,14 +26,14 @@ const SLEEP_STATE: &str = "vllm:engine_sleep_state";
 const SERVED: [&str; 2] = ["vllm:request_success_total", "vllm:prompt_tokens_total"];
 
 /// Adds the leg `metrics`. Families register lazily, so they are looked for last.
-pub(crate) async fn legs(target: &Target, facts: &Facts, _: &Probed, legs: &mut Vec<Leg>) {
+pub(crate) async fn legs(facts: &Facts, probed: &Probed, legs: &mut Vec<Leg>) {
     let page = match facts.client.get(&facts.authority, "/metrics", None).await {
         Ok((StatusCode::OK, body)) => Ok(String::from_utf8_lossy(&body).into_owned()),
         Ok((status, _)) => Err(format!("GET /metrics answers {status}")),
         Err(error) => Err(format!("GET /metrics: {}", shown(&error.to_string()))),
     };
     legs.push(match (facts.kind, page) {
-        (EngineKind::Vllm, Ok(page)) => vllm(&page, target.probe),
+        (EngineKind::Vllm, Ok(page)) => vllm(&page, probed.answered() > 0),
         (EngineKind::Vllm, Err(why)) => Leg::off(
             LegName::Metrics,
             format!("{why}: load by other clients and a sleeping engine go unseen"),
@@ -52,7 +51,7 @@ pub(crate) async fn legs(target: &Target, facts: &Facts, _: &Probed, legs: &mut 
     });
 }
 
-fn vllm(page: &str, probed: bool) -> Leg {
+fn vllm(page: &str, answered: bool) -> Leg {
     let leg = LegName::Metrics;
     let has = |name: &str| samples(page).any(|sample| sample.name == name);
     if samples(page)
@@ -78,7 +77,7 @@ fn vllm(page: &str, probed: bool) -> Leg {
         };
         return Leg::ok(leg, format!("all {count} families that are read are there{asleep}"));
     }
-    let served = probed || samples(page).any(|s| SERVED.contains(&s.name) && s.value > 0.0);
+    let served = answered || samples(page).any(|s| SERVED.contains(&s.name) && s.value > 0.0);
     let finding =
         format!("{} of {} families missing: {}", missing.len(), FAMILIES.len(), list(missing));
     if served {
@@ -86,7 +85,7 @@ fn vllm(page: &str, probed: bool) -> Leg {
     } else {
         Leg::unknown(
             leg,
-            format!("{finding}; no request was served yet"),
+            format!("{finding}; no served request is counted, either"),
             "families register with the first request: send one, or use --probe",
         )
     }

@@ -1,7 +1,7 @@
 //! Predicted against reported cached tokens.
 
 use crate::facts::Facts;
-use crate::probe::{Outcome, Probed, Step};
+use crate::probe::{EVICTED, Outcome, Probed, Step};
 use crate::report::{Leg, LegName};
 
 /// A probe whose cached tokens are known from both sides.
@@ -44,18 +44,20 @@ fn judge(facts: &Facts, probed: &Probed) -> Leg {
         let remedy = "see the engine's log for these requests";
         return unknown(format!("{finding}; {failures}"), remedy);
     }
-    if pairs.iter().all(|pair| pair.predicted == 0) {
-        return nothing_cached(facts, &finding);
-    }
+    let hit = pairs.iter().any(|pair| pair.predicted > 0);
     if count < sent {
         let finding = format!("{finding}; {}", silent(probed));
-        return if count >= 2 {
+        // Zeros alone prove nothing: the prompts that should have hit may be those not compared.
+        return if count >= 2 && hit {
             Leg::ok(LegName::Prediction, finding)
         } else {
             unknown(finding, "run again at a quiet time")
         };
     }
-    Leg::ok(LegName::Prediction, finding)
+    if hit {
+        return Leg::ok(LegName::Prediction, finding);
+    }
+    nothing_cached(facts, &finding)
 }
 
 /// The engine took other parts of a prompt from its cache than the gateway would have said.
@@ -147,7 +149,13 @@ fn silent(probed: &Probed) -> String {
         Outcome::Silent(why) => Some(*why),
         _ => None,
     });
-    format!("cached tokens not reported in answers, and {}", why.unwrap_or("nothing was sent"))
+    match why {
+        Some(EVICTED) => "others' requests evicted blocks meanwhile".to_owned(),
+        why => {
+            let why = why.unwrap_or("nothing was sent");
+            format!("cached tokens not reported in answers, and {why}")
+        }
+    }
 }
 
 // === impl Pair ===
@@ -160,18 +168,6 @@ impl<'a> Pair<'a> {
 
     fn is_counted(&self) -> bool {
         matches!(self.step.outcome, Outcome::Counted(_))
-    }
-}
-
-// === impl Outcome ===
-
-impl Outcome {
-    /// The cached tokens, where they are known.
-    fn cached(&self) -> Option<u64> {
-        match self {
-            Self::Reported(cached) | Self::Counted(cached) => Some(*cached),
-            Self::Silent(_) | Self::Failed(_) => None,
-        }
     }
 }
 

@@ -29,6 +29,9 @@ const MAX_TRIES: usize = 3;
 /// How long blocks are waited for once an engine has proved not to announce any.
 const IMPATIENT: Duration = Duration::from_millis(300);
 
+/// Blocks went while a prompt was under way: what was predicted may have been true before.
+pub(crate) const EVICTED: &str = "blocks were evicted meanwhile";
+
 /// Names the data-parallel rank (vLLM).
 const RANK_HEADER: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 
@@ -81,7 +84,7 @@ pub(crate) async fn send(
         probed.steps.push(Step::unsent("a new prompt", finding));
         return probed;
     };
-    let mut sender = Sender::new(target, facts);
+    let mut sender = Sender::new(target, facts, listener.as_deref().and_then(Listener::rank));
     for number in 0..MAX_PROMPTS {
         let Some(prompt) = plan.prompt(number, facts, extras(facts, listener.as_deref())) else {
             break;
@@ -100,7 +103,8 @@ pub(crate) async fn send(
         }
         let failed = matches!(step.outcome, Outcome::Failed(_));
         probed.steps.push(step);
-        if number == 0 && failed {
+        // An engine that does not answer one prompt would let each wait as long.
+        if failed && (number == 0 || sender.unanswered) {
             break;
         }
     }
@@ -129,6 +133,28 @@ fn block_size(target: &Target, facts: &Facts, listener: Option<&Listener>) -> us
     size.and_then(|size| usize::try_from(size).ok()).unwrap_or(16)
 }
 
+// === impl Probed ===
+
+impl Probed {
+    /// Prompts that were answered.
+    pub(crate) fn answered(&self) -> usize {
+        let failed = |step: &&Step| matches!(step.outcome, Outcome::Failed(_));
+        self.steps.len() - self.steps.iter().filter(failed).count()
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// The cached tokens, where they are known.
+    pub(crate) fn cached(&self) -> Option<u64> {
+        match self {
+            Self::Reported(cached) | Self::Counted(cached) => Some(*cached),
+            Self::Silent(_) | Self::Failed(_) => None,
+        }
+    }
+}
+
 // === impl Step ===
 
 impl Step {
@@ -148,19 +174,30 @@ struct Sender<'a> {
     unheard: bool,
     /// The last answer was a 400.
     refused: bool,
+    /// The last prompt got no answer at all.
+    unanswered: bool,
 }
 
 impl<'a> Sender<'a> {
-    fn new(target: &Target, facts: &'a Facts) -> Self {
+    /// `rank` is the one listened to, where there are several.
+    fn new(target: &Target, facts: &'a Facts, rank: Option<u32>) -> Self {
         let mut client = facts.client.clone();
         if let Some([first, _, ..]) = facts.sources.as_deref() {
-            // Each rank has a cache of its own; this is the one listened to.
+            // Each rank has a cache of its own: all prompts go to one.
             let mut headers = target.headers.clone();
-            headers.insert(RANK_HEADER, HeaderValue::from(first.rank));
+            headers.insert(RANK_HEADER, HeaderValue::from(rank.unwrap_or(first.rank)));
             client = client.with_headers(headers);
         }
         let patience = target.patience;
-        Self { facts, client, oracle: Oracle::default(), patience, unheard: false, refused: false }
+        Self {
+            facts,
+            client,
+            oracle: Oracle::default(),
+            patience,
+            unheard: false,
+            refused: false,
+            unanswered: false,
+        }
     }
 
     /// Sends one prompt, again where it cannot be told how much of it was cached.
@@ -168,16 +205,21 @@ impl<'a> Sender<'a> {
         let mut step = Step::unsent(&prompt.what, "not sent".to_owned());
         for _ in 0..MAX_TRIES {
             step = self.try_step(prompt, listener.as_deref_mut()).await;
-            if step.outcome != Outcome::Silent(oracle::DISTURBED) {
+            if !matches!(step.outcome, Outcome::Silent(oracle::DISTURBED | EVICTED)) {
                 break;
             }
         }
         step
     }
 
-    async fn try_step(&mut self, prompt: &Prompt, listener: Option<&mut Listener>) -> Step {
+    async fn try_step(&mut self, prompt: &Prompt, mut listener: Option<&mut Listener>) -> Step {
         let tokens = &prompt.tokens;
         let (adapter, salt) = (prompt.adapter.as_deref(), prompt.salt.as_deref());
+        if let Some(listener) = &mut listener {
+            // Others' requests store and evict, too: what is known now counts.
+            listener.drain();
+        }
+        let removals = listener.as_deref().map_or(0, |listener| listener.collected().removals);
         let predicted =
             listener.as_deref().map(|listener| u64::from(listener.predict(tokens, adapter, salt)));
         let before = match self.oracle.needs_counters() {
@@ -191,10 +233,14 @@ impl<'a> Sender<'a> {
                 None => self.counted(before, tokens.len() as u64).await,
             },
         };
-        let step =
+        let mut step =
             Step { what: prompt.what.clone(), prompt_tokens: tokens.len(), predicted, outcome };
         if let (Some(listener), false) = (listener, matches!(step.outcome, Outcome::Failed(_))) {
             self.await_blocks(prompt, listener).await;
+            let fewer = step.outcome.cached().zip(step.predicted).is_some_and(|(c, p)| c < p);
+            if fewer && listener.collected().removals > removals {
+                step.outcome = Outcome::Silent(EVICTED);
+            }
         }
         step
     }
@@ -221,6 +267,7 @@ impl<'a> Sender<'a> {
         let bytes = Bytes::from(body.to_string());
         let path = "/v1/completions";
         let asked = self.client.post_json(&self.facts.authority, path, bytes, ANSWER).await;
+        self.unanswered = asked.is_err();
         let (status, answer) = asked.map_err(|error| error.to_string())?;
         self.refused = status == StatusCode::BAD_REQUEST;
         if status != StatusCode::OK {
@@ -273,7 +320,7 @@ impl<'a> Sender<'a> {
             return;
         }
         for step in steps {
-            if matches!(step.outcome, Outcome::Silent(_)) {
+            if matches!(step.outcome, Outcome::Silent(why) if why != EVICTED) {
                 step.outcome = Outcome::Reported(0);
             }
         }

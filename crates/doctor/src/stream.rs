@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 pub(crate) use self::collected::{Collected, Shapes};
 use self::place::{Place, Replay};
 use crate::facts::Facts;
-use crate::report::{Leg, LegName};
+use crate::report::{Leg, LegName, Verdict};
 use crate::target::Target;
 
 /// Silence after which nothing more is expected of a publisher.
@@ -27,6 +27,9 @@ const QUIET: Duration = Duration::from_millis(300);
 
 /// The longest that a busy publisher is listened to before what was heard is judged.
 const MAX_SETTLE: Duration = Duration::from_secs(2);
+
+/// So many prompts' batches do not all win a race against their live copies.
+const MANY_PROMPTS: usize = 3;
 
 /// Updates taken in before it is looked whether that was enough.
 const TURN: usize = 256;
@@ -42,6 +45,7 @@ pub(crate) struct Listener {
     inventory: Arc<Inventory>,
     slot: Slot,
     card: EngineCard,
+    rank: Option<u32>,
     collected: Collected,
 }
 
@@ -56,7 +60,8 @@ impl Listener {
         {
             self.take(&update);
         }
-        self.collected.stats = self.subscriber.stats().snapshot();
+        self.collected.stats = self.stats();
+        self.collected.schema_error = self.subscriber.stats().first_schema_error();
     }
 
     /// Takes in updates until `done`, at the latest until `deadline`. Returns whether it is done.
@@ -66,12 +71,13 @@ impl Listener {
         mut done: impl FnMut(&Self) -> bool,
     ) -> bool {
         loop {
-            for _ in 0..TURN {
-                let Some(update) = self.subscriber.try_recv() else { break };
-                self.take(&update);
-            }
+            self.drain();
             if done(self) {
                 return true;
+            }
+            // A publisher that is never silent must not outlast the deadline.
+            if Instant::now() >= deadline {
+                return false;
             }
             match timeout_at(deadline, self.subscriber.recv()).await {
                 Ok(Some(update)) => self.take(&update),
@@ -80,8 +86,21 @@ impl Listener {
         }
     }
 
+    /// Takes in what waits, without waiting for more.
+    pub(crate) fn drain(&mut self) {
+        for _ in 0..TURN {
+            let Some(update) = self.subscriber.try_recv() else { return };
+            self.take(&update);
+        }
+    }
+
     pub(crate) fn collected(&self) -> &Collected {
         &self.collected
+    }
+
+    /// The rank it listens to, where there are several and it is known.
+    pub(crate) fn rank(&self) -> Option<u32> {
+        self.rank
     }
 
     /// Tokens per block: as the events have it, else as the engine says.
@@ -197,6 +216,20 @@ pub(crate) async fn listen(
     Some(listener)
 }
 
+/// Says of the leg `events` what only came out while prompts were sent: `answered` of them, from
+/// `before` batches on.
+pub(crate) fn look_back(heard: &Collected, before: u64, answered: usize, legs: &mut [Leg]) {
+    let Some(leg) = legs.iter_mut().find(|leg| leg.leg == LegName::Events) else { return };
+    if leg.verdict == Verdict::Off {
+        return;
+    }
+    if let Trust::Absent(_) = heard.stream_trust {
+        *leg = legs::lost(&leg.finding);
+    } else if answered >= MANY_PROMPTS && heard.batches > before && heard.live() == 0 {
+        *leg = legs::only_replayed(&leg.finding);
+    }
+}
+
 fn start(target: &Target, facts: &Facts, place: &Place) -> Result<Listener, String> {
     let mut secret = [0; KeySpace::SECRET_LEN];
     getrandom::fill(&mut secret).map_err(|error| format!("no randomness to be had: {error}"))?;
@@ -216,5 +249,6 @@ fn start(target: &Target, facts: &Facts, place: &Place) -> Result<Listener, Stri
     config.replay_attempts = 1;
     let subscriber = Subscriber::spawn(config).map_err(|error| error.to_string())?;
     let card = facts.card.clone();
-    Ok(Listener { subscriber, applier, inventory, slot, card, collected: Collected::default() })
+    let (rank, collected) = (place.rank, Collected::default());
+    Ok(Listener { subscriber, applier, inventory, slot, card, rank, collected })
 }

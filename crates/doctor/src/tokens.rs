@@ -97,8 +97,14 @@ async fn run(target: &Target, facts: &Facts, found: &Found, api: Api, cases: Vec
     let longest = facts.longest_prompt();
     let own = tokio::task::spawn_blocking(move || own_tokens(&renderer, api, &model, cases)).await;
     let mut tally = Tally::default();
-    // The task is lost only when the runtime ends.
-    for own in own.unwrap_or_default() {
+    let own = match own {
+        Ok(own) => own,
+        Err(error) => {
+            tally.stopped = Some(Unanswered::Own(error.to_string()));
+            return tally;
+        }
+    };
+    for own in own {
         if own.ids.as_ref().is_ok_and(|ids| ids.len() as u64 > longest) {
             continue;
         }

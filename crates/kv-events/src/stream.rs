@@ -87,6 +87,8 @@ pub struct Stream {
     /// A history was given up while the replay socket was silent.
     owes_history: bool,
     check_at: Option<Instant>,
+    /// Where the first event since the connection that could not be decoded is wrong.
+    schema_error: Option<Arc<str>>,
     /// Starts over since the last quiet time.
     restarts_in_a_row: u32,
     started_over_at: Option<Instant>,
@@ -116,6 +118,7 @@ impl Stream {
             replay_silent: false,
             owes_history: false,
             check_at: None,
+            schema_error: None,
             restarts_in_a_row: 0,
             started_over_at: None,
             heard_at: None,
@@ -145,6 +148,12 @@ impl Stream {
         (StreamStats { trust: self.trust, last_seq, ..self.stats }, self.heard_at)
     }
 
+    /// Where the first event since the connection that could not be decoded is wrong, and how.
+    #[must_use]
+    pub fn schema_error(&self) -> Option<&Arc<str>> {
+        self.schema_error.as_ref()
+    }
+
     /// When [`Stream::tick`] wants to be called next.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
@@ -163,6 +172,7 @@ impl Stream {
         self.replay_silent = false;
         self.owes_history = false;
         self.started_over_at = None;
+        self.schema_error = None;
         self.start(now, PartialReason::JoinedLate, Why::Connected);
     }
 
@@ -316,6 +326,7 @@ impl Stream {
             }
             Err(error) => {
                 self.stats.schema_errors += 1;
+                self.schema_error.get_or_insert_with(|| error.cause().into());
                 if !self.poisoned {
                     tracing::warn!(seq = batch.seq, %error, "event that cannot be decoded");
                     self.poisoned = true;

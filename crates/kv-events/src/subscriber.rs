@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::endpoint::{Address, EndpointError};
 use crate::stats::StreamStats;
-use crate::stream::{StreamConfig, Update};
+use crate::stream::{Stream, StreamConfig, Update};
 
 /// What to follow, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -177,17 +177,40 @@ impl fmt::Debug for Subscriber {
 
 /// Reads a subscriber's counters from anywhere.
 #[derive(Clone, Debug, Default)]
-pub struct StatsHandle(Arc<Mutex<(StreamStats, Option<Instant>)>>);
+pub struct StatsHandle(Arc<Mutex<Published>>);
+
+/// What the subscriber's thread tells.
+#[derive(Debug, Default)]
+struct Published {
+    stats: StreamStats,
+    heard_at: Option<Instant>,
+    schema_error: Option<Arc<str>>,
+}
 
 impl StatsHandle {
     /// The counters now.
     #[must_use]
     pub fn snapshot(&self) -> StreamStats {
-        let (stats, heard_at) = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        StreamStats { last_event_age: heard_at.map(|at| at.elapsed()), ..stats }
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        StreamStats { last_event_age: told.heard_at.map(|at| at.elapsed()), ..told.stats }
     }
 
-    fn publish(&self, stats: (StreamStats, Option<Instant>)) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    /// The cause of the first schema error since the publisher was connected to: the kind of
+    /// event, the field and what is wrong with it, such as `BlockStored.block_hashes: has an
+    /// unexpected type`. Bounded, and without bytes of the event.
+    #[must_use]
+    pub fn first_schema_error(&self) -> Option<String> {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.schema_error.as_deref().map(str::to_owned)
+    }
+
+    fn publish(&self, stream: &Stream) {
+        let (stats, heard_at) = stream.stats();
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.stats = stats;
+        told.heard_at = heard_at;
+        if told.schema_error.as_ref() != stream.schema_error() {
+            told.schema_error = stream.schema_error().cloned();
+        }
     }
 }

@@ -32,6 +32,14 @@ pub struct DecodeError {
     pub excerpt: Excerpt,
 }
 
+impl DecodeError {
+    /// What is wrong and where, without the bytes: those hold tokens of somebody's prompt.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        format!("{}: {}", self.place, self.problem)
+    }
+}
+
 /// At most 256 bytes of a payload, shown in hexadecimal.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Excerpt(Vec<u8>);
@@ -159,6 +167,7 @@ fn error(fault: Fault, bytes: &[u8]) -> DecodeError {
 ///
 /// Must return for any input, in time and memory proportional to it.
 pub fn fuzz_one(data: &[u8]) {
+    drop(decode_published(data));
     if let Ok(batch) = decode(data) {
         for event in &batch.events {
             if let Event::Stored(stored) = event {

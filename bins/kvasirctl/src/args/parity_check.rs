@@ -6,6 +6,7 @@ use http::{HeaderName, HeaderValue};
 use kvasir_config::EngineUrl;
 
 use super::look::{LookArgs, STATUS_HELP};
+use super::unshown::Unshown;
 
 /// Asks an engine everything the gateway relies on, one line a leg: ok, off or unknown, and what to
 /// do. Reads only, unless --probe gives leave to send prompts.
@@ -13,7 +14,7 @@ use super::look::{LookArgs, STATUS_HELP};
 #[command(after_help = STATUS_HELP)]
 pub(crate) struct ParityCheckArgs {
     /// The engine's base URL, http://host:port; several are compared with each other, too.
-    #[arg(long = "base-url", value_name = "URL", required = true, value_parser = base_url)]
+    #[arg(long = "base-url", value_name = "URL", required = true, value_parser = Unshown(base_url))]
     pub(crate) base_urls: Vec<EngineUrl>,
     /// Its event publisher, tcp://host:port; without it the engine is asked.
     #[arg(long, value_name = "ENDPOINT")]
@@ -41,7 +42,7 @@ pub(crate) struct ParityCheckArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
     /// A header for every question, such as 'authorization: Bearer KEY'; may be given several times.
-    #[arg(long = "header", value_name = "K:V", value_parser = header)]
+    #[arg(long = "header", value_name = "K:V", value_parser = Unshown(header))]
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     #[command(flatten)]
     pub(crate) look: LookArgs,
@@ -63,8 +64,19 @@ fn base_url(text: &str) -> Result<EngineUrl, String> {
                     behind whatever ends TLS"
             .to_owned());
     }
+    // These may hold a password or a key: not repeated.
+    if text.contains(['@', '?']) {
+        return Err("give http://host:port alone, without a user or a query; a key goes into \
+                    --header 'authorization: Bearer KEY'"
+            .to_owned());
+    }
     let bare = text.trim_end_matches('/');
-    bare.strip_suffix("/v1").unwrap_or(bare).trim_end_matches('/').parse()
+    let url: EngineUrl = bare.strip_suffix("/v1").unwrap_or(bare).trim_end_matches('/').parse()?;
+    let authority = url.authority();
+    if authority.as_str() != authority.host() && authority.port_u16().is_none() {
+        return Err("the port is no number up to 65535".to_owned());
+    }
+    Ok(url)
 }
 
 fn seed(text: &str) -> Result<String, String> {
@@ -105,9 +117,20 @@ mod tests {
         }
         assert_eq!(base_url("http://[::1]:8000/v1").unwrap().to_string(), "http://[::1]:8000");
         assert!(base_url("HTTPS://h").unwrap_err().contains("https is not spoken"));
-        for text in ["h:8000", "http://", "http://h/v1/models", "http://a@h", "ftp://h", "é", "/v1"]
-        {
+        for text in [
+            "h:8000",
+            "http://",
+            "http://h/v1/models",
+            "ftp://h",
+            "é",
+            "/v1",
+            "http://h:",
+            "http://h:99999",
+        ] {
             assert!(base_url(text).is_err(), "{text}");
+        }
+        for text in ["http://a:secret@h", "http://h?key=secret"] {
+            assert!(!base_url(text).unwrap_err().contains("secret"), "{text}");
         }
     }
 

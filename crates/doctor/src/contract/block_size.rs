@@ -21,12 +21,13 @@ pub(super) fn leg(target: &Target, facts: &Facts, events: Option<&Collected>) ->
                 "cache_config_info {hashed} (hash_block_size), {plain} (block_size)"
             ));
         }
+        (None, None) => parts.extend(told.map(|told| format!("the engine says {told}"))),
         _ => parts.extend(told.map(|told| format!("cache_config_info {told}"))),
     }
     let Some(known) = sizes.first().copied().or(told) else {
         return Leg::unknown(
             LegName::BlockSize,
-            "neither events nor cache_config_info tell",
+            "neither events nor the engine's HTTP server tell",
             "run with --probe where there are events, or again once there was traffic",
         );
     };

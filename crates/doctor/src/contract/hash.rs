@@ -42,7 +42,10 @@ struct Verdicts {
     fits: Vec<detect::Match>,
     kinds: BTreeSet<&'static str>,
     off: Vec<Remark>,
+    /// What keeps the leg from being ok.
     unknown: Vec<Remark>,
+    /// What could not be checked, and need not be for the contract to be proved.
+    notes: Vec<Remark>,
 }
 
 pub(super) fn leg(
@@ -62,6 +65,8 @@ pub(super) fn leg(
         verdicts.off.extend(label_differs(target, facts));
     }
     verdicts.off.extend(impossible);
+    verdicts.off.extend(label_contradicted(facts, &verdicts.fits));
+    verdicts.unknown.extend(not_compared(target, &verdicts.fits));
     if !heard {
         let remedy = match events {
             None => "see the leg events",
@@ -73,7 +78,7 @@ pub(super) fn leg(
 }
 
 fn conclude(facts: &Facts, verdicts: Verdicts) -> Leg {
-    let Verdicts { fits, kinds, mut off, mut unknown } = verdicts;
+    let Verdicts { fits, kinds, mut off, mut unknown, mut notes } = verdicts;
     let fit = describe(facts, &fits, &kinds);
     let seed_known = fits.iter().any(has_seed);
     let join = |remarks: &mut Vec<Remark>, fit: Option<String>| {
@@ -89,12 +94,13 @@ fn conclude(facts: &Facts, verdicts: Verdicts) -> Leg {
     }
     match fit {
         // What could not be checked beside it is named.
-        Some(fit) if seed_known => {
-            let (notes, _) = join(&mut unknown, None);
+        Some(fit) if seed_known && unknown.is_empty() => {
+            let (notes, _) = join(&mut notes, None);
             let notes = if notes.is_empty() { notes } else { format!("; {notes}") };
             Leg::ok(LegName::HashContract, format!("{fit}{notes}"))
         }
         fit => {
+            unknown.append(&mut notes);
             let (finding, remedy) = join(&mut unknown, fit);
             Leg::unknown(LegName::HashContract, finding, remedy)
         }
@@ -125,7 +131,7 @@ fn look(
     if adapter.is_some() && path.is_none() {
         let finding = "not checked, /v1/models does not tell its path";
         let remark = Remark::new(finding, "load the adapter again and rerun");
-        verdicts.unknown.push(remark.of(&whose));
+        verdicts.notes.push(remark.of(&whose));
         return;
     }
     let lists: Vec<_> = events.iter().map(Owned::lists).collect();
@@ -159,8 +165,8 @@ fn judge(leg: &detect::Leg, case: &seeds::Case<'_>, whose: &str, verdicts: &mut 
     let mut off = |remedy: String| {
         verdicts.off.push(Remark::new(text.as_str(), remedy).of(whose));
     };
-    let mut unknown = |finding: &str, remedy: &str| {
-        verdicts.unknown.push(Remark::new(finding, remedy).of(whose));
+    let mut note = |finding: &str, remedy: &str| {
+        verdicts.notes.push(Remark::new(finding, remedy).of(whose));
     };
     match leg {
         L::ExtraKeys { kinds } => verdicts.kinds.extend(kinds),
@@ -180,23 +186,26 @@ fn judge(leg: &detect::Leg, case: &seeds::Case<'_>, whose: &str, verdicts: &mut 
             off("report it with the engine's version and its adapters".to_owned());
         }
         // The base model's blocks fit, so it is not the seed.
-        L::SeedUnknown { .. } | L::NothingFits { .. } if !whose.is_empty() && seeded => unknown(
-            "its blocks do not fit the path that /v1/models tells: loaded from elsewhere before?",
-            "run with --probe after the adapter was loaded",
-        ),
+        L::SeedUnknown { .. } | L::NothingFits { .. } if !whose.is_empty() && seeded => {
+            let remark = Remark::new(
+                "its blocks do not fit the path that /v1/models tells: loaded from elsewhere before?",
+                "run with --probe after the adapter was loaded",
+            );
+            verdicts.unknown.push(remark.of(whose));
+        }
         L::SeedUnknown { .. } | L::NothingFits { .. } => match case.judge() {
             seeds::Judgement::Off(remark) => verdicts.off.push(remark.of(whose)),
             seeds::Judgement::Unknown(remark) => verdicts.unknown.push(remark.of(whose)),
         },
         L::Unexplained { .. } => {
-            unknown(&text, "nothing to be done: such a release does not publish extra keys");
+            note(&text, "nothing to be done: such a release does not publish extra keys");
         }
-        L::NoRoot => unknown(
+        L::NoRoot => note(
             "seed not checked: no heard event begins a chain",
             "run with --probe: it sends a prompt that begins as no other did",
         ),
         // Blocks without tokens, and what the leg block_size says.
-        _ => unknown(&text, "run with --probe, or again once there was traffic"),
+        _ => note(&text, "run with --probe, or again once there was traffic"),
     }
 }
 
@@ -215,6 +224,36 @@ fn label_differs(target: &Target, facts: &Facts) -> Option<Remark> {
             format!("--expect-algo {told}, or --prefix-caching-hash-algo {expected} on the engine"),
         )
     })
+}
+
+/// Metrics that name another algorithm than the one that computes the hashes.
+fn label_contradicted(facts: &Facts, fits: &[detect::Match]) -> Option<Remark> {
+    let told = facts.cache.algorithm.as_deref()?;
+    let other = fits.iter().find_map(|fit| match &fit.found {
+        Found::Vllm { algorithm, seed: Some(_), .. } => {
+            let found = algorithm.to_string();
+            (found != told).then_some(found)
+        }
+        _ => None,
+    })?;
+    let told = shown(told);
+    Some(Remark::new(
+        format!("cache_config_info says {told}, the published hashes are {other}"),
+        "is this the publisher of this engine?",
+    ))
+}
+
+/// Expectations that mean nothing to the engine whose hashes were found.
+pub(super) fn not_compared(target: &Target, fits: &[detect::Match]) -> Option<Remark> {
+    let (seed, algorithm) = (&target.expected.seed, &target.expected.algorithm);
+    let flag = fits.iter().find_map(|fit| match &fit.found {
+        Found::Vllm { .. } => None,
+        _ if seed.is_some() => Some("--expect-seed"),
+        Found::Sglang { .. } if algorithm.is_some() => Some("--expect-algo"),
+        _ => None,
+    })?;
+    let finding = format!("{flag} was not compared: such hashes have none to choose");
+    Some(Remark::new(finding, format!("leave {flag} out for this engine")))
 }
 
 /// Whether the expectation is one that such an engine can have at all.

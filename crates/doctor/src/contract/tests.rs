@@ -158,7 +158,37 @@ fn adapters_of_different_paths_are_verified_and_strangers_named() {
     let mut target = target;
     target.expected.seed = Some(Some("42".to_owned()));
     let legs = judge(&target, &facts, &heard(&events));
-    says(&legs, LegName::HashContract, Verdict::Ok, "adapter b: its blocks do not fit the path");
+    let text = "adapter b: its blocks do not fit the path";
+    says(&legs, LegName::HashContract, Verdict::Unknown, text);
+}
+
+#[test]
+fn expectations_that_no_hash_can_meet_are_not_passed_over() {
+    use kvasir_kv_hash::detect::{Form as HashForm, Found, Match};
+    use kvasir_kv_hash::sglang::Generation;
+    let generations = (Generation::NamedAdapters, Generation::NamedAdapters);
+    let found = Found::Sglang { generations, format: None };
+    let (form, block_size, verified, checked) = (HashForm::Int, 16, 3, 3);
+    let fits = [Match { found, form, block_size, verified, checked }];
+    let mut target = Target::new(plain().authority);
+    assert_eq!(hash::not_compared(&target, &fits), None);
+    target.expected.algorithm = Some("sha256".to_owned());
+    assert!(hash::not_compared(&target, &fits).is_some());
+    target.expected.algorithm = None;
+    target.expected.seed = Some(Some("0".to_owned()));
+    assert!(hash::not_compared(&target, &fits).is_some());
+}
+
+#[test]
+fn metrics_and_hashes_that_name_different_algorithms_are_off() {
+    let events = heard(&[event(&sha256(), &tokens(0), None)]);
+    let mut facts = plain();
+    let target = Target::new(facts.authority.clone());
+    facts.cache.algorithm = Some("sha256".to_owned());
+    says(&judge(&target, &facts, &events), LegName::HashContract, Verdict::Ok, "3 of 3");
+    facts.cache.algorithm = Some("xxhash".to_owned());
+    let text = "cache_config_info says xxhash, the published hashes are sha256";
+    says(&judge(&target, &facts, &events), LegName::HashContract, Verdict::Off, text);
 }
 
 #[test]
@@ -218,6 +248,9 @@ fn lookahead_and_other_groups_are_named() {
     let mut events = heard(&[event.clone().field("lookahead_token_ids", ahead)]);
     events.trust = Trust::Suspect(SuspectReason::LookaheadHashing);
     says(&judge(&target, &facts, &events), LegName::Wire, Verdict::Off, "lookahead tokens");
+    let mut unpublished = heard(std::slice::from_ref(&event));
+    unpublished.trust = Trust::Suspect(SuspectReason::ExtraKeysUnpublished);
+    says(&judge(&target, &facts, &unpublished), LegName::Wire, Verdict::Off, "nothing is credited");
     let window = event.field("group_idx", 1).field("kv_cache_spec_kind", "sliding_window");
     let mut events = heard(&[window]);
     events.trust = Trust::Suspect(SuspectReason::UnsupportedGroup);

@@ -33,6 +33,16 @@ pub(super) fn leg(probed: &Probed, events: Option<&Collected>) -> Leg {
             "route this model by load or prefix only; where the engine offers it, switch its \
              hybrid cache manager off",
         ),
+        Trust::Suspect(SuspectReason::ExtraKeysUnpublished) => Leg::off(
+            LegName::Wire,
+            format!("{finding}: one was, so nothing is credited"),
+            "update the engine, or keep salted, adapter and image requests to another one",
+        ),
+        Trust::Suspect(_) => Leg::off(
+            LegName::Wire,
+            format!("{finding}: trust {}, so nothing is credited", heard.trust),
+            "see the leg events",
+        ),
         _ => Leg::ok(LegName::Wire, finding),
     }
 }
@@ -43,8 +53,9 @@ fn unreadable(heard: &Collected) -> Option<Leg> {
     let report = "report it with the engine's version: nothing is credited meanwhile";
     if stats.schema_errors > 0 {
         let finding = format!(
-            "a known event cannot be decoded, in {} so far; the log says where and shows its bytes",
-            batches(stats.schema_errors)
+            "a known event cannot be decoded, in {} so far{}; RUST_LOG=warn shows its bytes",
+            batches(stats.schema_errors),
+            heard.schema_error.as_deref().map_or_else(String::new, |why| format!(" ({why})"))
         );
         return Some(Leg::off(LegName::Wire, finding, report));
     }
@@ -65,7 +76,8 @@ fn describe(shapes: &Shapes) -> String {
     let form = match (shapes.arrays, shapes.maps) {
         (true, true) => "arrays and maps",
         (true, false) => "arrays",
-        (false, _) => "maps",
+        (false, true) => "maps",
+        (false, false) => "neither arrays nor maps",
     };
     let hashes = match (shapes.integers, shapes.bytes) {
         (true, false) => format!("integer hashes ({INTEGERS}=1 in vLLM, its default)"),

@@ -39,6 +39,13 @@ fn what_cannot_be_compared_is_unknown() {
     says(vec![silent.clone()], Verdict::Unknown, "other traffic hides the hits");
     let steps = [reported(&[(0, 0), (48, 48)]), vec![silent]].concat();
     says(steps, Verdict::Ok, "2 of 3 probes");
+    // The repeated prompt may be the one that others' traffic hid.
+    let hidden = step(Some(48), Outcome::Silent("other traffic hides the hits"));
+    let steps = [reported(&[(0, 0), (0, 0)]), vec![hidden]].concat();
+    says(steps, Verdict::Unknown, "2 of 3 probes");
+    let evicted = step(Some(48), Outcome::Silent(EVICTED));
+    let steps = [reported(&[(0, 0)]), vec![evicted]].concat();
+    says(steps, Verdict::Unknown, "others' requests evicted blocks");
     let blind = vec![step(None, Outcome::Reported(0)), step(None, Outcome::Reported(48))];
     says(
         blind,

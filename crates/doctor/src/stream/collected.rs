@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use kvasir_inventory::{AbsentReason, Tier, Trust};
 use kvasir_kv_events::{
-    BlockStored, Event, PublishedHash, StreamStats, Update, Why, decode_published,
+    BlockStored, Event, ExtraKey, PublishedHash, StreamStats, Update, Why, decode_published,
 };
 
 use super::wire_form::{self, EventForm};
@@ -22,6 +22,9 @@ const MAX_BLOCKS: usize = 16;
 /// Tokens of one event that are kept.
 const MAX_TOKENS: usize = 1 << 16;
 
+/// Bytes of all events that are kept, as far as their lengths are the publisher's to choose.
+const MAX_BYTES: usize = 64 << 20;
+
 /// Distinct values kept of anything that should have one or two.
 const MAX_VALUES: usize = 8;
 
@@ -35,10 +38,14 @@ pub(crate) struct Collected {
     loose: VecDeque<BlockStored<PublishedHash>>,
     /// The hashes of blocks in `kept`.
     known: HashSet<PublishedHash>,
+    /// What `kept` and `loose` hold, in bytes.
+    held: usize,
     pub(crate) shapes: Shapes,
     /// Batches heard, replayed ones among them.
     pub(crate) batches: u64,
     replayed: u64,
+    /// Events that took blocks away.
+    pub(crate) removals: u64,
     /// The first and the last number that the replay socket held when it was first asked.
     pub(crate) history: Option<(u64, u64)>,
     /// How far the gateway would believe the endpoint now.
@@ -46,6 +53,8 @@ pub(crate) struct Collected {
     /// How far the stream alone can be believed.
     pub(super) stream_trust: Trust,
     pub(crate) stats: StreamStats,
+    /// Where the first event that could not be decoded is wrong.
+    pub(crate) schema_error: Option<String>,
 }
 
 /// The forms seen. Sets are bounded.
@@ -81,13 +90,16 @@ impl Default for Collected {
             kept: VecDeque::new(),
             loose: VecDeque::new(),
             known: HashSet::new(),
+            held: 0,
             shapes: Shapes::default(),
             batches: 0,
             replayed: 0,
+            removals: 0,
             history: None,
             trust: absent,
             stream_trust: absent,
             stats: StreamStats::default(),
+            schema_error: None,
         }
     }
 }
@@ -98,6 +110,11 @@ impl Collected {
     /// The events to verify hashes on: chains from their beginnings, then what is left.
     pub(crate) fn stored(&self) -> impl Iterator<Item = &BlockStored<PublishedHash>> {
         self.kept.iter().chain(&self.loose)
+    }
+
+    /// Batches that came from the publisher itself, not from its replay socket.
+    pub(super) fn live(&self) -> u64 {
+        self.batches - self.replayed
     }
 
     /// How much was heard, in words.
@@ -119,6 +136,7 @@ impl Collected {
                     self.kept.clear();
                     self.loose.clear();
                     self.known.clear();
+                    self.held = 0;
                 }
             }
             Update::Trust { trust, .. } => self.stream_trust = *trust,
@@ -144,9 +162,12 @@ impl Collected {
         let Ok(batch) = decode_published(payload) else { return };
         self.shapes.unknown_events += u64::from(batch.unknown_events);
         for event in batch.events {
-            if let Event::Stored(stored) = event {
-                self.shapes.note(&stored);
-                self.keep(stored);
+            match event {
+                Event::Stored(stored) => {
+                    self.shapes.note(&stored);
+                    self.keep(stored);
+                }
+                Event::Removed(_) | Event::Cleared => self.removals += 1,
             }
         }
     }
@@ -162,23 +183,46 @@ impl Collected {
         }
         shorten(&mut stored, (MAX_TOKENS / size).clamp(1, MAX_BLOCKS));
         let chained = stored.parent.as_ref().is_none_or(|parent| self.known.contains(parent));
-        if !chained {
+        self.held += bytes(&stored);
+        if chained {
+            self.known.extend(stored.block_hashes.iter().cloned());
+            self.kept.push_back(stored);
+        } else {
             self.loose.push_back(stored);
-            if self.loose.len() > MAX_LOOSE {
-                self.loose.pop_front();
-            }
-            return;
         }
-        self.known.extend(stored.block_hashes.iter().cloned());
-        self.kept.push_back(stored);
-        if self.kept.len() > MAX_EVENTS
-            && let Some(oldest) = self.kept.pop_front()
-        {
+        while self.loose.len() > MAX_LOOSE || (self.held > MAX_BYTES && !self.loose.is_empty()) {
+            let oldest = self.loose.pop_front();
+            self.held -= oldest.as_ref().map_or(0, bytes);
+        }
+        while self.kept.len() > MAX_EVENTS || self.held > MAX_BYTES {
+            let Some(oldest) = self.kept.pop_front() else { break };
+            self.held -= bytes(&oldest);
             for hash in &oldest.block_hashes {
                 self.known.remove(hash);
             }
         }
     }
+}
+
+/// What an event holds beside its own size.
+fn bytes(stored: &BlockStored<PublishedHash>) -> usize {
+    let hash = |hash: &PublishedHash| match hash {
+        PublishedHash::Int(_) => size_of::<PublishedHash>(),
+        PublishedHash::Bytes(digest) => size_of::<PublishedHash>() + digest.len(),
+    };
+    let key = |key: &ExtraKey| {
+        size_of::<ExtraKey>()
+            + match key {
+                ExtraKey::Text(text) | ExtraKey::Item { identifier: text, .. } => text.len(),
+                ExtraKey::Bytes(bytes) => bytes.len(),
+                ExtraKey::Unknown => 0,
+            }
+    };
+    let hashes: usize = stored.block_hashes.iter().map(hash).sum();
+    let keys: usize = stored.extra_keys.iter().flatten().flatten().map(key).sum();
+    let ahead: usize = stored.lookahead_token_ids.iter().flatten().map(Vec::len).sum();
+    let salt = stored.cache_salt.as_ref().map_or(0, String::len);
+    hashes + keys + salt + (stored.token_ids.len() + ahead) * size_of::<u32>()
 }
 
 /// Cuts an event to its first blocks.

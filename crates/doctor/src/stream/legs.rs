@@ -80,6 +80,22 @@ pub(super) fn connected(place: &Place, facts: &Facts, heard: &Collected) -> Leg 
     Leg::ok(LegName::Events, finding)
 }
 
+/// The publisher went away while it was followed.
+pub(super) fn lost(finding: &str) -> Leg {
+    let finding = format!("{finding}; then the connection was lost and did not come back");
+    Leg::off(LegName::Events, finding, "see the engine's log: did it end, or restart?")
+}
+
+/// What was published meanwhile did not come from the publisher.
+pub(super) fn only_replayed(finding: &str) -> Leg {
+    Leg::off(
+        LegName::Events,
+        format!("{finding}; every batch came late, from the replay socket, and none live"),
+        "correct --topic (`topic` in a configuration): messages under another one do not arrive; or \
+         see why the publisher's port delivers nothing",
+    )
+}
+
 /// The replay socket, once the publisher was followed.
 pub(super) fn replay(
     place: &Place,
@@ -125,7 +141,11 @@ pub(super) fn replay(
             format!("give the port of {REPLAY_FLAG} with --replay"),
         );
     }
-    Leg::ok(LegName::Replay, format!("{address} answers; {}", history(stats, heard)))
+    let mut finding = format!("{address} answers; {}", history(stats, heard));
+    if place.replay_is_local {
+        finding.push_str("; bound to the engine's loopback: a gateway elsewhere cannot reach it");
+    }
+    Leg::ok(LegName::Replay, finding)
 }
 
 /// How far back the socket's history goes.

@@ -18,10 +18,14 @@ pub(super) struct Place {
     /// Where that is from here.
     pub(super) publisher: Address,
     pub(super) replay: Replay,
+    /// It is bound to the engine's loopback, which is this machine's, too.
+    pub(super) replay_is_local: bool,
     pub(super) topic: String,
     /// vLLM connects to such an address instead of binding it.
     pub(super) connects: bool,
-    /// Which rank this is, where there are several.
+    /// The rank it publishes for, where there are several and it is known.
+    pub(super) rank: Option<u32>,
+    /// Which rank this is and which it is not, in words, where nobody chose.
     pub(super) ranks: Option<String>,
 }
 
@@ -85,7 +89,9 @@ fn given(
     };
     let topic = target.topic.clone();
     let told = told.to_owned();
-    Ok(Place { told, publisher, replay, topic, connects: false, ranks: None })
+    let rank = same.filter(|_| sources.len() > 1).map(|source| source.rank);
+    let (replay_is_local, connects, ranks) = (false, false, None);
+    Ok(Place { told, publisher, replay, replay_is_local, topic, connects, rank, ranks })
 }
 
 /// The first publisher that the engine names.
@@ -100,7 +106,7 @@ fn named(
     let told = source.publisher.clone();
     let connects = facts.kind == EngineKind::Vllm && connects(&told);
     let publisher = Address::resolve(&told, host).map_err(|error| unusable(&error))?;
-    if !here && is_loopback(&publisher) {
+    if !here && is_loopback(&publisher.to_string()) {
         let how = if connects { "vLLM connects to it instead of binding" } else { "bound there" };
         let finding = format!(
             "{} is the engine's own loopback ({how}): not reachable from here",
@@ -115,7 +121,7 @@ fn named(
         (Some(told), _) => resolve_replay(told, host),
         (None, None) => Replay::None,
         (None, Some(told)) => match resolve_replay(told, host) {
-            Replay::At(address) if !here && is_loopback(&address) => {
+            Replay::At(address) if !here && is_loopback(&address.to_string()) => {
                 Replay::Loopback(told.to_owned())
             }
             replay => replay,
@@ -126,7 +132,11 @@ fn named(
         let others = rest.iter().map(|other| format!("{} at {}", other.rank, other.publisher));
         format!("rank {} looked at, not ranks {}", source.rank, list(others))
     });
-    Ok(Place { told, publisher, replay, topic: topic.clone(), connects, ranks })
+    let told_replay = source.replay.as_deref().filter(|_| target.replay.is_none());
+    let replay_is_local = here && told_replay.is_some_and(is_loopback);
+    let topic = topic.clone();
+    let rank = ranks.as_ref().map(|_| source.rank);
+    Ok(Place { told, publisher, replay, replay_is_local, topic, connects, rank, ranks })
 }
 
 /// Whether vLLM's publisher connects to this endpoint: it binds wildcards and local sockets only.
@@ -134,9 +144,8 @@ pub(super) fn connects(endpoint: &str) -> bool {
     endpoint.starts_with("tcp://") && !endpoint.contains('*') && !endpoint.contains("::")
 }
 
-fn is_loopback(address: &Address) -> bool {
-    let text = address.to_string();
-    let host = text.strip_prefix("tcp://").and_then(|rest| rest.rsplit_once(':'));
+fn is_loopback(endpoint: &str) -> bool {
+    let host = endpoint.strip_prefix("tcp://").and_then(|rest| rest.rsplit_once(':'));
     host.is_some_and(|(host, _)| is_loopback_text(host))
 }
 
@@ -183,7 +192,7 @@ fn nothing_told(facts: &Facts) -> Vec<Leg> {
             "nothing to be done",
         ),
         EngineKind::Vllm => both(
-            "the engine does not tell whether it publishes events (vLLM before 0.32)",
+            "the engine does not tell whether it publishes events (vLLM before 0.32 never does)",
             format!(
                 "give --events tcp://HOST:5557 and --replay tcp://HOST:5558, as set in its {EVENTS_FLAG}"
             ),

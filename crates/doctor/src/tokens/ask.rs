@@ -31,6 +31,8 @@ pub(super) enum Unanswered {
     Forbidden(StatusCode),
     /// It broke off, was late, or answered something else.
     Broken(String),
+    /// This side failed.
+    Own(String),
 }
 
 impl Unanswered {
@@ -41,6 +43,7 @@ impl Unanswered {
                  request with the gateway's count"
             }
             Self::Forbidden(_) => "give the engine's key: --header 'authorization: Bearer KEY'",
+            Self::Own(_) => "report it with the model's name",
             Self::Broken(_) => "see the engine's log, and try again",
         }
     }
@@ -51,6 +54,7 @@ impl fmt::Display for Unanswered {
         match self {
             Self::Missing(why) => write!(f, "the engine has no /tokenize for it ({why})"),
             Self::Forbidden(status) => write!(f, "POST /tokenize answers {status}"),
+            Self::Own(why) => write!(f, "own tokens cannot be made: {}", shown(why)),
             Self::Broken(why) => write!(f, "POST /tokenize: {why}"),
         }
     }

@@ -101,6 +101,11 @@ pub(super) fn tokenizer(found: &Found, facts: &Facts, texts: &Tally) -> Leg {
             Leg::unknown(leg, format!("{why}; own files: {place}"), why.remedy())
         }
         Some(why) => Leg::unknown(leg, format!("{counts}, then {why}"), why.remedy()),
+        None if texts.compared == 0 => Leg::unknown(
+            leg,
+            format!("all texts are longer than max_model_len; own files: {place}"),
+            "raise --max-model-len on the engine",
+        ),
         None if texts.equal == texts.refused => Leg::unknown(
             leg,
             format!("the engine refuses all texts, and so does this side; own files: {place}"),

@@ -4,6 +4,7 @@ use kvasir_doctor::{LegName, Target, Verdict};
 use kvasir_engine_sim::server::SimServerConfig;
 use kvasir_engine_sim::{Algorithm, EngineConfig, HashForm};
 use kvasir_testkit::engine::{FakeEngine, Reply};
+use kvasir_testkit::publisher::{FakePublisher, PublisherOptions};
 use serde_json::{Value, json};
 
 use crate::common::{complete, plain, probing, release, report, says, start, state};
@@ -70,7 +71,7 @@ async fn caching_off() {
     target.patience = std::time::Duration::from_millis(500);
     let found = report(&target).await;
     says(&found, LegName::Prediction, Verdict::Unknown, &["prefix caching is off"]);
-    says(&found, LegName::Wire, Verdict::Unknown, &["stored nothing"]);
+    says(&found, LegName::Wire, Verdict::Unknown, &["no event came of"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,6 +102,62 @@ async fn counters_that_others_move_too() {
     let leg = found.leg(LegName::Prediction).unwrap();
     assert_ne!(leg.verdict, Verdict::Off, "{leg}");
     says(&found, LegName::HashContract, Verdict::Ok, &["with cache_salt and lora"]);
+}
+
+/// Blocks that others evict between a prediction and its answer are nobody's fault.
+#[tokio::test(flavor = "multi_thread")]
+async fn others_evict() {
+    use kvasir_testkit::publisher::payload::{Form, batch, removed, stored};
+    let publisher = FakePublisher::start(PublisherOptions::default()).unwrap();
+    let sources = json!({"0": {"enable_kv_cache_events": true, "publisher": "zmq", "topic": "",
+        "endpoint": publisher.endpoint(), "replay_endpoint": publisher.replay_endpoint()}});
+    let config = kvasir_testkit::engine::EngineConfig {
+        kv_event_sources: Some(sources),
+        ..kvasir_testkit::engine::EngineConfig::default()
+    };
+    let engine = FakeEngine::start(config).await.unwrap();
+    let asked = std::sync::atomic::AtomicUsize::new(0);
+    engine.set_handler(move |request| {
+        let body: Value = serde_json::from_slice(&request.body).ok()?;
+        let ids = body["prompt"].as_array()?.iter().filter_map(Value::as_u64);
+        let tokens: Vec<u32> = ids.map(|id| id as u32).collect();
+        let short = stored(&[1, 2, 3], None, &tokens[..48]);
+        let (events, cached) = match asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0 => (vec![short], 0),
+            // Evicted just before, and stored again.
+            1 => (vec![removed(&[1, 2, 3]), short], 0),
+            2 => (vec![short], 48),
+            _ => (vec![stored(&[4], Some(3), &tokens[48..64])], 48),
+        };
+        publisher.publish(batch(Form::Map, 1.0, &events));
+        let usage = json!({"prompt_tokens": tokens.len(),
+            "prompt_tokens_details": {"cached_tokens": cached}});
+        Some(Reply::Json(http::StatusCode::OK, json!({"usage": usage})))
+    });
+    let mut target = Target::new(engine.addr().to_string().parse().unwrap());
+    target.probe = true;
+    let found = report(&target).await;
+    says(&found, LegName::Prediction, Verdict::Ok, &["3 of 3 probes", "(0, 48, 48)"]);
+    let prompts = engine.requests().iter().filter(|r| r.path == "/v1/completions").count();
+    assert_eq!(prompts, 4, "the one that was disturbed is sent again");
+}
+
+/// An engine that stops answering is asked once more, not for every prompt of the plan.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_dies_meanwhile() {
+    let engine = FakeEngine::start(Default::default()).await.unwrap();
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    engine.set_handler(move |request| {
+        let asked = request.path == "/v1/completions";
+        let before = count.fetch_add(usize::from(asked), std::sync::atomic::Ordering::Relaxed);
+        (asked && before > 0).then_some(Reply::ResetBeforeHead)
+    });
+    let mut target = Target::new(engine.addr().to_string().parse().unwrap());
+    target.probe = true;
+    let found = report(&target).await;
+    says(&found, LegName::Prediction, Verdict::Unknown, &["the same again: broken answer"]);
+    let prompts = engine.requests().iter().filter(|r| r.path == "/v1/completions").count();
+    assert_eq!(prompts, 2);
 }
 
 /// Engines whose vocabulary is smaller than the usual ids, and pages without counters.

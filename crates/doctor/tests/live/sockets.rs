@@ -161,7 +161,23 @@ async fn garbage() {
     let found = report(&target).await;
     says(&found, LegName::Events, Verdict::Ok, &["suspect(schema)"]);
     says(&found, LegName::Replay, Verdict::Ok, &["no batch that could be used"]);
-    says(&found, LegName::Wire, Verdict::Off, &["cannot be decoded"]);
+    says(
+        &found,
+        LegName::Wire,
+        Verdict::Off,
+        &["cannot be decoded", "(BlockRemoved.block_hashes: has an"],
+    );
+}
+
+/// The replay socket knows no topics: it makes up for every message that is not heard, late.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_topic() {
+    let server = start(plain()).await;
+    let mut target = probing(&server);
+    target.topic = "another".to_owned();
+    let found = report(&target).await;
+    let parts = ["topic \"another\"", "none live", "correct --topic"];
+    says(&found, LegName::Events, Verdict::Off, &parts);
 }
 
 /// Messages that are no batches at all, while the check runs.

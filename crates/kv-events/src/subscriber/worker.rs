@@ -97,7 +97,7 @@ impl Worker {
             match output {
                 Output::Update(update) => {
                     // Visible no later than the update itself.
-                    self.stats.publish(running.stream.stats());
+                    self.stats.publish(&running.stream);
                     self.updates.blocking_send(update).map_err(|_| Gone)?;
                 }
                 Output::Ask(start) => {
@@ -115,7 +115,7 @@ impl Worker {
                 }
             }
         }
-        self.stats.publish(running.stream.stats());
+        self.stats.publish(&running.stream);
         Ok(())
     }
 

@@ -52,6 +52,24 @@ fn long_events_are_cut_and_others_left_out() {
 }
 
 #[test]
+fn long_keys_do_not_add_up() {
+    let mut heard = Collected::default();
+    let key = rmpv::Value::Array(vec!["x".repeat(8 << 20).into()]);
+    let event = |hash: u64, parent| {
+        let keys = rmpv::Value::Array(vec![key.clone()]);
+        stored(&[hash], parent, &[1; 4]).field("extra_keys", keys)
+    };
+    for hash in 0..12 {
+        take(&mut heard, hash, false, &[event(hash, None)]);
+        take(&mut heard, hash, false, &[event(hash + 100, Some(90_000))]);
+        assert!(heard.held <= MAX_BYTES, "{}", heard.held);
+    }
+    // The newest of chains stay, and what begins none goes first.
+    assert_eq!((heard.kept.len(), heard.loose.len(), heard.known.len()), (7, 0, 7));
+    assert_eq!(heard.held, heard.kept.iter().map(bytes).sum::<usize>());
+}
+
+#[test]
 fn another_life_is_another_engine() {
     let mut heard = Collected::default();
     take(&mut heard, 3, true, &[stored(&[1], None, &[1; 4])]);

@@ -34,12 +34,14 @@ fn a_loopback_replay_is_another_hosts() {
         // From the engine's own host it can be reached.
         let place = choose(&target, &facts, true).unwrap();
         assert_eq!(place.replay, at(loopback));
+        assert!(place.replay_is_local, "a gateway elsewhere does not reach it");
         // Through a tunnel, too.
         let target = Target { replay: Some(loopback.to_owned()), ..target };
         assert_eq!(choose(&target, &facts, false).unwrap().replay, at(loopback));
     }
     let (target, facts) = telling(vec![source(0, "tcp://*:5557", Some("tcp://*:5558"))]);
-    assert_eq!(choose(&target, &facts, false).unwrap().replay, at("tcp://engine-1:5558"));
+    let place = choose(&target, &facts, true).unwrap();
+    assert_eq!((place.replay, place.replay_is_local), (at("tcp://engine-1:5558"), false));
 }
 
 #[test]
@@ -86,6 +88,7 @@ fn given_addresses_come_first() {
     let given = Target { events: Some("tcp://engine-1:5559".to_owned()), ..target.clone() };
     let place = choose(&given, &facts, false).unwrap();
     assert_eq!((place.replay, place.ranks), (at("tcp://engine-1:5560"), None));
+    assert_eq!(place.rank, Some(1), "the probe has to go to the rank that is listened to");
     // Another address says nothing of replays.
     let given = Target { events: Some("tcp://127.0.0.1:15557".to_owned()), ..target.clone() };
     assert_eq!(choose(&given, &facts, false).unwrap().replay, Replay::NotTold);

@@ -146,6 +146,8 @@ fn an_event_that_cannot_be_decoded_poisons_the_stream_until_cleared() {
         rig.stream.live(rig.now, 4, cleared());
         rig.says(&["batch 4", "trust exact cleared"]);
         assert_eq!(rig.stats().schema_errors, 2);
+        let first = rig.stream.schema_error().cloned().unwrap();
+        assert!(first.contains(": ") && !first.contains("bytes"), "{first}");
         rig.stream.live(rig.now, 5, b"junk".to_vec());
         rig.says(&["forget suspect(schema) schema"]);
         // A gap does not make the engine understood.
@@ -154,10 +156,12 @@ fn an_event_that_cannot_be_decoded_poisons_the_stream_until_cleared() {
             rig.says(&["forget suspect(schema) gap"]);
         }
         assert_eq!(rig.stream.trust(), Trust::Suspect(SuspectReason::Schema));
+        assert_eq!(rig.stream.schema_error(), Some(&first), "the first, though another came");
         // A new connection does: it starts from nothing.
         rig.stream.disconnected();
         rig.connect();
         assert!(!matches!(rig.stream.trust(), Trust::Suspect(_)));
+        assert_eq!(rig.stream.schema_error(), None);
     }
 }
 
