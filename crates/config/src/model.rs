@@ -125,6 +125,14 @@ impl FromStr for EngineUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // What stands before an `@` or after a `?` may be a password or a key: not repeated.
+        if text.contains(['@', '?']) {
+            return Err(
+                "an engine URL is http://host:port alone, without a user or a query; a key \
+                        goes into `api_key_env` or `api_key_file`"
+                    .to_owned(),
+            );
+        }
         let problem =
             |why: &str| format!("`{text}` is not an engine URL (http://host:port): {why}");
         let uri: http::Uri = text.parse().map_err(|e| problem(&format!("{e}")))?;
@@ -133,12 +141,15 @@ impl FromStr for EngineUrl {
             Some(other) => return Err(problem(&format!("scheme `{other}` is not supported"))),
             None => return Err(problem("it has no scheme")),
         }
-        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
-            return Err(problem("it must have no path and no query"));
+        if !matches!(uri.path(), "" | "/") {
+            return Err(problem("it must have no path"));
         }
         let authority = uri.authority().ok_or_else(|| problem("it has no host"))?;
-        if authority.as_str().contains('@') || authority.host().is_empty() {
-            return Err(problem("only a host and a port are allowed"));
+        if authority.host().is_empty() {
+            return Err(problem("it has no host"));
+        }
+        if authority.as_str() != authority.host() && authority.port_u16().is_none() {
+            return Err(problem("the port is no number up to 65535"));
         }
         Ok(Self(authority.clone()))
     }

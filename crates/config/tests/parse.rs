@@ -83,7 +83,10 @@ fn urls_are_checked() {
         ("https://a", "scheme `https`"),
         ("a:8000", "no"),
         ("http://a/v1", "no path"),
-        ("http://u:p@a", "only a host and a port"),
+        ("http://user:secret@a", "without a user"),
+        ("http://a?key=secret", "without a user or a query"),
+        ("http://a:", "port"),
+        ("http://a:99999", "port"),
         ("http://", ""),
         ("ftp://a", "scheme `ftp`"),
     ] {
@@ -91,6 +94,7 @@ fn urls_are_checked() {
         let message = error(&text);
         assert!(message.starts_with("kvasir.yaml:4:"), "{url}: {message}");
         assert!(message.contains(why), "{url}: {message}");
+        assert!(!message.contains("secret"), "{url}: {message}");
     }
 }
 
