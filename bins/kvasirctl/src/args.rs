@@ -1,5 +1,9 @@
 //! The command line.
 
+mod engine;
+mod record;
+mod residency;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,6 +11,9 @@ use std::str::FromStr;
 use clap::{ArgAction, Parser, Subcommand};
 use kvasir_balance::PolicyKind;
 use kvasir_engine_sim::{Algorithm, Version};
+
+pub(crate) use self::record::RecordArgs;
+pub(crate) use self::residency::ResidencyArgs;
 
 /// Kvasir's tool for operators.
 #[derive(Debug, Parser)]
@@ -20,6 +27,10 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Plays one workload against simulated engines under several policies and compares them.
     Demo(DemoArgs),
+    /// Records a live engine's traffic, for a bug report.
+    Record(Box<RecordArgs>),
+    /// Shows what an engine held in a recording, and predicted against reported cached tokens.
+    Residency(ResidencyArgs),
     /// Runs one simulated engine.
     SimEngine(Box<SimEngineArgs>),
 }

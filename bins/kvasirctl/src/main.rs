@@ -4,6 +4,8 @@
 
 mod args;
 mod demo;
+mod record;
+mod residency;
 mod sim_engine;
 mod stop;
 
@@ -33,6 +35,8 @@ enum Ended {
 fn main() -> ExitCode {
     let ended = match Args::parse().command {
         Command::Demo(args) => start_logging("error").and_then(|()| block_on(demo::run(args))),
+        Command::Record(args) => start_logging("error").and_then(|()| block_on(record::run(*args))),
+        Command::Residency(args) => start_logging("error").and_then(|()| residency::run(&args)),
         Command::SimEngine(args) => {
             start_logging("warn").and_then(|()| block_on(sim_engine::run(*args)))
         }

@@ -15,6 +15,7 @@ mod writer;
 
 use std::future::Future;
 use std::io::Write;
+use std::pin::pin;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -62,7 +63,7 @@ pub struct Recorded {
 }
 
 /// Records until everything is done or `stopped` resolves; then asks once more for the last batch
-/// and for the metrics.
+/// and for the metrics. Nothing is written if it is stopped before the engine answered.
 ///
 /// # Errors
 /// An engine that cannot be asked, no publisher, or a file that cannot be written.
@@ -71,8 +72,12 @@ pub async fn record(
     out: impl Write,
     stopped: impl Future<Output = ()>,
 ) -> Result<Recorded, RecordError> {
+    let mut stopped = pin!(stopped);
     let mut writer = LineWriter::new(out, &recording.headers);
-    let engine = engine::Engine::ask(recording).await?;
+    let engine = tokio::select! {
+        engine = engine::Engine::ask(recording) => engine?,
+        () = &mut stopped => return Ok(Recorded::default()),
+    };
     writer.write(&engine.meta)?;
     let mut session = Session::start(engine, writer)?;
     tokio::select! {

@@ -123,7 +123,13 @@ impl<'a> Player<'a> {
     fn play(&mut self, line: &Line) {
         let source = self.by_name.get(line.source.name.as_str());
         match (&line.item, source.and_then(|at| self.sources.get_mut(*at))) {
-            (Item::Request(request), _) => self.request(request),
+            (Item::Request(request), _) => {
+                if line.at.is_some() {
+                    let card = &self.card;
+                    self.sources.iter_mut().for_each(|source| source.pass(line.at, card));
+                }
+                self.request(request);
+            }
             (Item::Live(live), Some(source)) => source.live(line.at, live.as_ref(), &self.card),
             (Item::Link(link), Some(source)) => source.link(line.at, *link, &self.card),
             (Item::Replay(replay), Some(source)) => {

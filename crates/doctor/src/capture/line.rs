@@ -109,6 +109,10 @@ struct Reply {
 
 impl Line {
     pub(super) fn parse(text: &[u8]) -> Result<Found, Fault> {
+        // A list would pass for the fields in their order.
+        if !text.starts_with(b"{") {
+            return Err(Fault::whole("not a JSON object"));
+        }
         let raw: Raw = serde_json::from_slice(text)?;
         let item = match raw.kind.as_deref() {
             Some("meta") => return meta(&raw).map(|meta| Found::Meta(Box::new(meta))),
@@ -136,8 +140,10 @@ fn meta(raw: &Raw) -> Result<Meta, Fault> {
     let models = raw.models.as_ref().map(|models| models.get());
     let mut card = match models {
         None | Some("null") => EngineCard::default(),
-        Some(text) => EngineCard::from_models(text.as_bytes())
-            .map_err(|e| Fault::whole(format!("`models` is no answer of /v1/models: {e}")))?,
+        Some(text) => EngineCard::from_models(text.as_bytes()).map_err(|error| {
+            let why = Fault::from(error).why;
+            Fault::whole(format!("`models` is no answer of /v1/models: {why}"))
+        })?,
     };
     let text = |value: &Option<Value>| value.as_ref().and_then(Value::as_str).map(str::to_owned);
     let told = raw.server_version.as_ref().and_then(|v| v.get("version")).and_then(Value::as_str);

@@ -135,7 +135,9 @@ fn is_multimodal(body: &Value) -> bool {
     let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
     let parts = messages.iter().filter_map(|message| message["content"].as_array()).flatten();
     let is_text = |part: &Value| match part["type"].as_str() {
-        Some(kind) => matches!(kind, "text" | "input_text" | "output_text" | "refusal" | "thinking"),
+        Some(kind) => {
+            matches!(kind, "text" | "input_text" | "output_text" | "refusal" | "thinking")
+        }
         None => part.is_string() || part.get("text").is_some(),
     };
     parts.into_iter().any(|part| !is_text(part)) || !body["prompt_embeds"].is_null()

@@ -3,7 +3,7 @@
 mod listening;
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
 use kvasir_fleet::ProbeError;
@@ -145,13 +145,16 @@ impl<W: Write> Session<W> {
     }
 
     async fn send(&mut self, prompt: &Prompt) -> Result<(), RecordError> {
-        prompt.step.clone_into(&mut self.step);
         let mut body = prompt.body.clone();
         body.entry("model").or_insert_with(|| self.engine.model.clone().into());
         let tokenize = self.tokenize(&prompt.path, &body).await;
         let body = Value::Object(body);
+        // What was heard until now is not of this request's doing.
+        self.until(Instant::now()).await?;
+        prompt.step.clone_into(&mut self.step);
+        let at = seconds(SystemTime::now());
         let (status, response) = self.ask(prompt, &body).await?;
-        let mut line = json!({"kind": "request", "step": self.step, "method": "POST",
+        let mut line = json!({"kind": "request", "step": self.step, "t": at, "method": "POST",
             "path": prompt.path, "body": body, "status": status, "response": response,
             "tokenize": tokenize});
         if !prompt.headers.is_empty() {

@@ -76,7 +76,9 @@ mod tests {
         headers.insert("x-short", HeaderValue::from_static("a"));
         let mut out = Vec::new();
         let mut writer = LineWriter::new(&mut out, &headers);
-        writer.write(&json!({"said": "no key sk-12\"34567 here", "a": "Bearer sk-12\"34567"})).unwrap();
+        writer
+            .write(&json!({"said": "no key sk-12\"34567 here", "a": "Bearer sk-12\"34567"}))
+            .unwrap();
         assert!(!writer.is_full());
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "{\"said\":\"no key [redacted] here\",\"a\":\"[redacted]\"}\n");

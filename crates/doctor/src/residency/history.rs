@@ -5,7 +5,7 @@
 //! So the batches that were heard live and those that came with recorded replays answer the
 //! stream's own questions, each at a moment at which they had been published for certain.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::capture::{Capture, Item, Live, Replay};
@@ -14,8 +14,8 @@ use crate::capture::{Capture, Item, Live, Replay};
 #[derive(Debug, Default)]
 struct Life {
     batches: BTreeMap<u64, Arc<Vec<u8>>>,
-    first_live: Option<u64>,
-    last_live: Option<u64>,
+    /// The numbers of those that were heard live.
+    live: BTreeSet<u64>,
 }
 
 /// One publisher's batches, life by life.
@@ -49,8 +49,7 @@ impl History {
             let life = &mut history.lives[newest];
             match &line.item {
                 Item::Live(Some(live)) => {
-                    life.first_live.get_or_insert(live.seq);
-                    life.last_live = Some(live.seq);
+                    life.live.insert(live.seq);
                     life.take(live);
                 }
                 Item::Replay(replay) => {
@@ -91,8 +90,8 @@ impl History {
         let heard = self.published;
         for batch in replay.batches() {
             let Some(life) = self.lives.get(self.life) else { break };
-            let was_live = life.first_live.is_some_and(|first| batch.seq >= first)
-                && heard.is_some_and(|last| batch.seq <= last);
+            let was_live =
+                life.live.contains(&batch.seq) && heard.is_some_and(|last| batch.seq <= last);
             match life.batches.get(&batch.seq) {
                 Some(known) if *known != batch.payload => compared.differing += 1,
                 Some(_) if was_live => compared.as_live += 1,
@@ -128,7 +127,7 @@ impl History {
     /// What was published before anything was heard live; all that is known, if nothing was.
     fn before_live(&self) -> Option<u64> {
         let life = self.lives.get(self.life)?;
-        match life.first_live {
+        match life.live.first() {
             Some(first) => first.checked_sub(1),
             None => life.batches.keys().next_back().copied(),
         }
@@ -147,7 +146,7 @@ impl Life {
     /// Whether this batch can be one of this life: only its last ones are repeated.
     fn continues_with(&self, live: &Live) -> bool {
         let known = self.batches.contains_key(&live.seq);
-        let goes_back = self.last_live.is_some_and(|last| live.seq < last);
+        let goes_back = self.live.last().is_some_and(|last| live.seq < *last);
         self.agrees(live) && (known || !goes_back)
     }
 

@@ -46,9 +46,8 @@ impl Playback {
         let history = History::of(capture, &source.name);
         let mut playback = Self::with(source.clone(), history)?;
         // Recorders that do not say when they were connected were so from the beginning.
-        let tells = |line: &Line| {
-            line.source.name == source.name && matches!(line.item, Item::Link(_))
-        };
+        let tells =
+            |line: &Line| line.source.name == source.name && matches!(line.item, Item::Link(_));
         if !capture.lines.iter().any(tells) {
             playback.stream.connected(playback.now);
         }
@@ -160,7 +159,7 @@ impl Playback {
     }
 
     /// Lets the recorded time pass up to `at`.
-    fn pass(&mut self, at: Option<f64>, card: &EngineCard) {
+    pub(super) fn pass(&mut self, at: Option<f64>, card: &EngineCard) {
         let passed = match (self.clock, at) {
             (Some(before), Some(at)) => {
                 Duration::from_secs_f64((at - before).clamp(0.0, LONGEST_SILENCE))

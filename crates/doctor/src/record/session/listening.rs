@@ -131,9 +131,7 @@ impl Listening {
         match sound {
             Sound::Message { ear, at, parts } => self.ears.get_mut(ear)?.message(at, &parts, step),
             Sound::Answer { ear, parts } => self.ears.get_mut(ear)?.answer(&parts, step),
-            Sound::Link { ear, at, connected } => {
-                self.ears.get_mut(ear)?.link(at, connected, step)
-            }
+            Sound::Link { ear, at, connected } => self.ears.get_mut(ear)?.link(at, connected, step),
         }
     }
 }
