@@ -184,6 +184,7 @@ impl<'a> Player<'a> {
         let held = u64::from(source.predict(&tokens, &self.card));
         // What the engine does not say in events, but its own rules and the recording do.
         let note = match (asked.prompt_logprobs, source.awaits_clear()) {
+            _ if held == 0 => None,
             (true, _) => Some("prompt_logprobs"),
             (_, true) => Some("reset_not_announced"),
             _ => None,

@@ -195,7 +195,7 @@ fn link(raw: &Raw) -> Result<Link, Fault> {
 fn request(raw: &Raw) -> Result<Request, Fault> {
     let status = raw.status.ok_or_else(|| missing("status"))?;
     Ok(Request::new(
-        raw.path.clone(),
+        raw.path.as_deref(),
         raw.headers.as_ref(),
         raw.body.as_ref().map_or("null", |body| body.get()),
         status,

@@ -38,7 +38,7 @@ pub(crate) struct Comparable {
 
 impl Request {
     pub(super) fn new(
-        path: Option<String>,
+        path: Option<&str>,
         headers: Option<&Value>,
         body: &str,
         status: u16,
@@ -51,7 +51,7 @@ impl Request {
             Some(Value::String(text)) => serde_json::from_str(&text).unwrap_or_default(),
             other => other.unwrap_or_default(),
         };
-        let path = path.as_deref().map(|path| path.split('?').next().unwrap_or(path));
+        let path = path.map(|path| path.split('?').next().unwrap_or(path));
         let api = match path {
             Some(path) => Api::from_path(path),
             None if value.get("messages").is_some() => Some(Api::Chat),

@@ -6,13 +6,13 @@ fn read(text: &str) -> Result<Capture, CaptureError> {
     Capture::read(text.as_bytes())
 }
 
-fn one(line: Value) -> Item {
+fn one(line: &Value) -> Item {
     let mut capture = read(&line.to_string()).unwrap();
     assert_eq!(capture.lines.len(), 1, "{line}");
     capture.lines.remove(0).item
 }
 
-fn request(line: Value) -> Request {
+fn request(line: &Value) -> Request {
     match one(line) {
         Item::Request(request) => *request,
         other => panic!("{other:?}"),
@@ -99,14 +99,14 @@ fn the_engine_is_told_by_the_meta_line() {
 #[test]
 fn frames_that_are_no_batch_are_kept_as_that() {
     let live = json!({"kind": "frames", "frames_hex": ["", "0000000000000007", "90"]});
-    let Item::Live(Some(found)) = one(live) else { panic!() };
+    let Item::Live(Some(found)) = one(&live) else { panic!() };
     assert_eq!((found.seq, found.payload.as_slice()), (7, &[0x90][..]));
     let short = json!({"from": "decode", "frames_hex": ["07"]});
-    assert!(matches!(one(short), Item::Live(None)));
+    assert!(matches!(one(&short), Item::Live(None)));
     let replay = json!({"kind": "replay", "request_frames_hex": ["", "0000000000000005"],
         "replies": [{"frames_hex": ["", "0000000000000005", "90"]}, {"frames_hex": ["05"]},
                     {"frames_hex": ["", "", "ffffffffffffffff", ""]}]});
-    let Item::Replay(found) = one(replay) else { panic!() };
+    let Item::Replay(found) = one(&replay) else { panic!() };
     assert_eq!((found.from, found.batches().count(), found.ended), (5, 1, true));
 }
 
@@ -120,7 +120,7 @@ fn the_engines_own_token_ids_come_first() {
         all
     };
     let told = usage(2, &json!(0));
-    let ids = |line: Value| request(line).comparable.map(|found| found.tokens);
+    let ids = |line: Value| request(&line).comparable.map(|found| found.tokens);
     let body = json!({"prompt": [5, 6]});
     let both = merged(&merged(&own, &chosen), &told);
     assert_eq!(ids(completion(&body, &both)), Ok(vec![1, 2]));
@@ -139,7 +139,7 @@ fn the_engines_own_token_ids_come_first() {
 #[test]
 fn what_cannot_be_compared_says_why() {
     let told = usage(2, &json!(0));
-    let why = |line: Value| request(line).comparable.unwrap_err();
+    let why = |line: Value| request(&line).comparable.unwrap_err();
     assert_eq!(why(completion(&json!({"prompt": "a"}), &told)), "no_token_ids");
     assert_eq!(why(completion(&json!({"prompt": ["a", "b"]}), &told)), "several_prompts");
     assert_eq!(why(completion(&json!({"prompt": [[1], [2]]}), &told)), "several_prompts");
@@ -164,9 +164,9 @@ fn a_reset_counts_unless_it_was_refused() {
         json!({"kind": "request", "path": "/reset_prefix_cache", "status": status, "body": null,
             "response": response})
     };
-    assert!(request(line(200, json!({"success": true}))).resets_cache);
-    assert!(request(line(200, json!(""))).resets_cache);
-    assert!(!request(line(200, json!({"success": false}))).resets_cache);
-    assert!(!request(line(404, json!("Not Found"))).resets_cache);
-    assert_eq!(request(line(200, json!(""))).api, None);
+    assert!(request(&line(200, json!({"success": true}))).resets_cache);
+    assert!(request(&line(200, json!(""))).resets_cache);
+    assert!(!request(&line(200, json!({"success": false}))).resets_cache);
+    assert!(!request(&line(404, json!("Not Found"))).resets_cache);
+    assert_eq!(request(&line(200, json!(""))).api, None);
 }

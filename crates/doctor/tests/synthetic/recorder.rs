@@ -37,7 +37,7 @@ impl Recorder {
     }
 
     /// A request of one prompt in a step of its own, with what the engine reports.
-    pub(crate) fn request(&mut self, step: &str, prompt: &[u32], cached: usize, more: Value) {
+    pub(crate) fn request(&mut self, step: &str, prompt: &[u32], cached: usize, more: &Value) {
         self.step(step);
         let mut body = json!({"model": "synthetic", "prompt": prompt, "max_tokens": 1,
             "return_token_ids": true});

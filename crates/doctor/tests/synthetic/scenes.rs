@@ -48,10 +48,10 @@ impl Modelled {
     }
 
     /// Runs one request to its end.
-    fn request(&mut self, step: &str, prompt: &[u32], more: serde_json::Value) {
+    fn request(&mut self, step: &str, prompt: &[u32], more: &serde_json::Value) {
         self.requests += 1;
         let mut request = Request::new(RequestId(self.requests), prompt.to_vec(), 1);
-        request.skip_cache_read = more != json!({});
+        request.skip_cache_read = *more != json!({});
         self.engine.submit(request).unwrap();
         let mut batches = Vec::new();
         let mut cached = 0;
@@ -69,12 +69,12 @@ fn warm_divisible() -> String {
     let mut modelled = Modelled::new("prompts whose length the block size divides");
     for (name, length) in [("one_block", 16), ("six_blocks", 96), ("six_and_one", 97)] {
         let prompt: Vec<u32> = (1000 * length..1000 * length + length).collect();
-        modelled.request(&format!("{name}_cold"), &prompt, json!({}));
-        modelled.request(&format!("{name}_warm"), &prompt, json!({}));
+        modelled.request(&format!("{name}_cold"), &prompt, &json!({}));
+        modelled.request(&format!("{name}_warm"), &prompt, &json!({}));
     }
     let six: Vec<u32> = (96_000..96_096).collect();
-    modelled.request("five_of_six", &six[..80], json!({}));
-    modelled.request("six_and_more", &[&six[..], &[7; 16]].concat(), json!({}));
+    modelled.request("five_of_six", &six[..80], &json!({}));
+    modelled.request("six_and_more", &[&six[..], &[7; 16]].concat(), &json!({}));
     modelled.recorder.finish()
 }
 
@@ -82,10 +82,10 @@ fn warm_divisible() -> String {
 fn prompt_logprobs() -> String {
     let mut modelled = Modelled::new("requests for log-probabilities of a cached prompt");
     let prompt: Vec<u32> = (0..100).collect();
-    modelled.request("cold", &prompt, json!({}));
-    modelled.request("prompt_logprobs", &prompt, json!({"prompt_logprobs": 0}));
-    modelled.request("echo_logprobs", &prompt, json!({"echo": true, "logprobs": 1}));
-    modelled.request("warm", &prompt, json!({}));
+    modelled.request("cold", &prompt, &json!({}));
+    modelled.request("prompt_logprobs", &prompt, &json!({"prompt_logprobs": 0}));
+    modelled.request("echo_logprobs", &prompt, &json!({"echo": true, "logprobs": 1}));
+    modelled.request("warm", &prompt, &json!({}));
     modelled.recorder.finish()
 }
 
@@ -93,11 +93,11 @@ fn prompt_logprobs() -> String {
 fn reset() -> String {
     let mut modelled = Modelled::new("a reset of the cache while the prompt is in it");
     let prompt: Vec<u32> = (0..100).collect();
-    modelled.request("cold", &prompt, json!({}));
+    modelled.request("cold", &prompt, &json!({}));
     modelled.recorder.reset("reset_prefix_cache");
     assert!(modelled.engine.reset_prefix_cache());
-    modelled.request("after_reset", &prompt, json!({}));
-    modelled.request("warm", &prompt, json!({}));
+    modelled.request("after_reset", &prompt, &json!({}));
+    modelled.request("warm", &prompt, &json!({}));
     modelled.recorder.finish()
 }
 
@@ -108,29 +108,29 @@ fn tiers() -> String {
     let mut recorder = Recorder::new("0.32.0", BLOCK, "offload to host, disk and elsewhere");
     let prompt: Vec<u32> = (0..100).collect();
     let all = hashes(1, 6);
-    recorder.request("cold", &prompt, 0, json!({}));
+    recorder.request("cold", &prompt, 0, &json!({}));
     recorder.batch(&[on_device(&prompt, None, &all, 0, "full_attention")]);
     recorder.step("offloaded");
     recorder.batch(&[elsewhere(&all, "CPU")]);
     recorder.step("device_evicted");
     recorder.batch(&all.iter().map(|hash| removed(&[*hash], "GPU", 0)).collect::<Vec<_>>());
     // Loaded back from the host: on the device again.
-    recorder.request("warm_from_host", &prompt, 96, json!({}));
+    recorder.request("warm_from_host", &prompt, 96, &json!({}));
     recorder.batch(&[on_device(&prompt, None, &all, 0, "full_attention")]);
     recorder.step("to_disk");
     recorder.batch(&[elsewhere(&all[2..], "DISK"), removed(&all[2..], "CPU", 0)]);
-    recorder.request("warm_on_device", &prompt, 96, json!({}));
+    recorder.request("warm_on_device", &prompt, 96, &json!({}));
     recorder.step("only_colder");
     recorder.batch(&[elsewhere(&all[4..], "EXTERNAL"), removed(&all, "GPU", 0)]);
     // Two blocks from the host, four from the disk; nothing of them is said to be on the device
     // again, as the load failed to be cached there.
-    recorder.request("warm_from_host_and_disk", &prompt, 96, json!({}));
-    recorder.request("four_blocks", &prompt[..65], 64, json!({}));
-    recorder.request("three_of_four_blocks", &prompt[..64], 48, json!({}));
+    recorder.request("warm_from_host_and_disk", &prompt, 96, &json!({}));
+    recorder.request("four_blocks", &prompt[..65], 64, &json!({}));
+    recorder.request("three_of_four_blocks", &prompt[..64], 48, &json!({}));
     recorder.step("host_gone");
     recorder.batch(&[removed(&all[..2], "CPU", 0)]);
     // The first block is nowhere.
-    recorder.request("hole_at_the_start", &prompt, 0, json!({}));
+    recorder.request("hole_at_the_start", &prompt, 0, &json!({}));
     recorder.batch(&[on_device(&prompt, None, &all, 0, "full_attention")]);
     recorder.finish()
 }
@@ -143,26 +143,26 @@ fn sliding_window() -> String {
     let all = hashes(1, 6);
     let full = |from: usize| follows(&prompt, &all, from, 0, "full_attention", None);
     let window = |from: usize| follows(&prompt, &all, from, 1, "sliding_window", Some(32));
-    recorder.request("cold", &prompt, 0, json!({}));
+    recorder.request("cold", &prompt, 0, &json!({}));
     recorder.batch(&[full(0), window(0)]);
-    recorder.request("warm", &prompt, 96, json!({}));
+    recorder.request("warm", &prompt, 96, &json!({}));
     recorder.step("window_head_evicted");
     recorder.batch(&[removed(&all[..3], "GPU", 1)]);
-    recorder.request("warm_without_head", &prompt, 96, json!({}));
+    recorder.request("warm_without_head", &prompt, 96, &json!({}));
     recorder.step("window_tail_evicted");
     recorder.batch(&[removed(&all[5..], "GPU", 1)]);
     // Blocks 3 and 4 end a prefix of five.
-    recorder.request("warm_without_tail", &prompt, 80, json!({}));
+    recorder.request("warm_without_tail", &prompt, 80, &json!({}));
     recorder.batch(&[window(5)]);
     // Block 3 alone ends none.
-    recorder.request("four_blocks", &prompt[..70], 0, json!({}));
+    recorder.request("four_blocks", &prompt[..70], 0, &json!({}));
     recorder.batch(&[follows(&prompt[..70], &all[..4], 0, 1, "sliding_window", Some(32))]);
-    recorder.request("four_blocks_again", &prompt[..70], 64, json!({}));
+    recorder.request("four_blocks_again", &prompt[..70], 64, &json!({}));
     recorder.step("full_hole");
     recorder.batch(&[removed(&all[4..5], "GPU", 0)]);
-    recorder.request("warm_with_hole", &prompt, 64, json!({}));
+    recorder.request("warm_with_hole", &prompt, 64, &json!({}));
     recorder.batch(&[full(4)]);
-    recorder.request("warm_again", &prompt, 96, json!({}));
+    recorder.request("warm_again", &prompt, 96, &json!({}));
     recorder.finish()
 }
 
@@ -180,21 +180,21 @@ fn mamba() -> String {
             ..stored(1, 1, "mamba")
         }))
     };
-    recorder.request("cold", &prompt, 0, json!({}));
+    recorder.request("cold", &prompt, 0, &json!({}));
     recorder.batch(&[on_device(&prompt, None, &all, 0, "full_attention"), state(&prompt, all[5])]);
-    recorder.request("warm", &prompt, 96, json!({}));
+    recorder.request("warm", &prompt, 96, &json!({}));
     // Five blocks in common, but no state after the fifth.
     let other: Vec<u32> = prompt[..80].iter().copied().chain(500..520).collect();
     let sixth = hashes(100, 1);
-    recorder.request("common_beginning", &other, 0, json!({}));
+    recorder.request("common_beginning", &other, 0, &json!({}));
     let tail = on_device(&other[80..], Some(all[4]), &sixth, 0, "full_attention");
     recorder.batch(&[tail, state(&other, sixth[0])]);
-    recorder.request("warm_other", &other, 96, json!({}));
+    recorder.request("warm_other", &other, 96, &json!({}));
     recorder.step("state_evicted");
     recorder.batch(&[removed(&all[5..], "GPU", 1)]);
-    recorder.request("warm_without_state", &prompt, 0, json!({}));
+    recorder.request("warm_without_state", &prompt, 0, &json!({}));
     recorder.batch(&[state(&prompt, all[5])]);
-    recorder.request("warm_again", &prompt, 96, json!({}));
+    recorder.request("warm_again", &prompt, 96, &json!({}));
     recorder.finish()
 }
 
@@ -206,11 +206,11 @@ fn eagle() -> String {
         let length = 90 + 3 * at;
         let prompt: Vec<u32> = (1000 * at..1000 * at + length).collect();
         let all = hashes(100 * u64::from(at) + 1, (length / BLOCK) as usize);
-        recorder.request(&format!("cold_{at}"), &prompt, 0, json!({}));
+        recorder.request(&format!("cold_{at}"), &prompt, 0, &json!({}));
         recorder.batch(&[on_device(&prompt, None, &all, 0, "full_attention")]);
         let matching = (length - 1) / BLOCK;
         let cached = (matching - 1) * BLOCK;
-        recorder.request(&format!("warm_{at}"), &prompt, cached as usize, json!({}));
+        recorder.request(&format!("warm_{at}"), &prompt, cached as usize, &json!({}));
     }
     recorder.finish()
 }
@@ -232,16 +232,16 @@ fn lookahead() -> String {
             ..stored(hashes.len(), 0, "full_attention")
         }))
     };
-    recorder.request("cold", &prompt, 0, json!({}));
+    recorder.request("cold", &prompt, 0, &json!({}));
     recorder.batch(&[with_next(&prompt, 0, &all, None)]);
-    recorder.request("warm", &prompt, 96, json!({}));
+    recorder.request("warm", &prompt, 96, &json!({}));
     // Four blocks of equal tokens; the token after the fourth differs.
     let other: Vec<u32> = prompt[..64].iter().copied().chain(500..536).collect();
-    recorder.request("other_after_four", &other, 48, json!({}));
+    recorder.request("other_after_four", &other, 48, &json!({}));
     recorder.batch(&[with_next(&other, 3, &hashes(100, 3), Some(all[2]))]);
-    recorder.request("warm_other", &other, 96, json!({}));
+    recorder.request("warm_other", &other, 96, &json!({}));
     // Six full blocks and nothing after: the sixth has no identity.
-    recorder.request("six_blocks", &prompt[..96], 80, json!({}));
+    recorder.request("six_blocks", &prompt[..96], 80, &json!({}));
     recorder.finish()
 }
 
