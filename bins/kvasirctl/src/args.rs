@@ -1,9 +1,12 @@
 //! The command line.
 
 mod doctor;
+mod engine;
 mod hash;
 mod look;
 mod parity_check;
+mod record;
+mod residency;
 mod unshown;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,6 +21,8 @@ pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::hash::HashArgs;
 pub(crate) use self::look::LookArgs;
 pub(crate) use self::parity_check::ParityCheckArgs;
+pub(crate) use self::record::RecordArgs;
+pub(crate) use self::residency::ResidencyArgs;
 
 /// Kvasir's tool for operators.
 #[derive(Debug, Parser)]
@@ -37,6 +42,10 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Computes an engine's block hashes of a prompt.
     Hash(Box<HashArgs>),
+    /// Records a live engine's traffic, for a bug report.
+    Record(Box<RecordArgs>),
+    /// Shows what an engine held in a recording, and predicted against reported cached tokens.
+    Residency(ResidencyArgs),
     /// Runs one simulated engine.
     SimEngine(Box<SimEngineArgs>),
 }

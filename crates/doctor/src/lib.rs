@@ -14,6 +14,7 @@
 //! gateway uses: `fleet`'s client and card, `kv-events`' subscriber, `prompt`'s renderer, `kv-hash`'
 //! contracts.
 
+mod capture;
 mod check;
 mod compare;
 mod contract;
@@ -22,13 +23,23 @@ mod inspect;
 mod metrics;
 mod prediction;
 mod probe;
+mod record;
 mod report;
+mod residency;
 mod shown;
 mod stream;
 mod target;
 mod tokens;
 
+pub use self::capture::{Capture, CaptureError};
 pub use self::check::check;
 pub use self::compare::{Examination, compare};
+pub use self::record::{
+    Prompt, PromptError, RecordError, Recorded, Recording, probe_prompts, read_prompts, record,
+};
 pub use self::report::{Leg, LegName, Report, Verdict};
+pub use self::residency::{
+    BlocksByTier, LeftOut, Predicted, ReplayFound, Residency, ResidencyError, SourceState, Step,
+    TrustChange, residency,
+};
 pub use self::target::{Expectations, Target};

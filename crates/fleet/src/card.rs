@@ -168,7 +168,11 @@ impl EngineCard {
         self.adapters.iter().find(|adapter| adapter.name == name)
     }
 
-    fn from_models(body: &[u8]) -> Result<Self, serde_json::Error> {
+    /// What an answer to `GET /v1/models` says of models and adapters.
+    ///
+    /// # Errors
+    /// When it is no such answer.
+    pub fn from_models(body: &[u8]) -> Result<Self, serde_json::Error> {
         let list: ModelList = serde_json::from_slice(body)?;
         let mut card = Self::default();
         for entry in list.data {

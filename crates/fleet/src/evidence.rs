@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvasir_inventory::{Inventory, Overlap, Overlaps, Tier, Trust};
+use kvasir_inventory::{Inventory, Overlap, Overlaps, Slot, Tier, Trust};
 use kvasir_kv_hash::Scope;
 
 use crate::card::EngineCard;
@@ -59,7 +59,7 @@ impl Evidence {
         let before: Vec<Creditable> = members.iter().map(|member| member.creditable()).collect();
         let mut lookups: Vec<(KeyedAs<'_>, Vec<Overlaps>)> = Vec::new();
         let found = members.iter().zip(&cards).zip(&before).map(|((member, card), then)| {
-            let keyed = KeyedAs::of(member, card.as_deref(), tokens.adapter);
+            let keyed = KeyedAs::of(member.block_size(), card.as_deref(), tokens.adapter);
             let (Some(prompts), Some(keyed), true) = (tokens.prompts, keyed, then.credits) else {
                 return Overlap::default();
             };
@@ -85,15 +85,35 @@ impl Evidence {
 
 impl<'a> KeyedAs<'a> {
     /// `None` while the block size is not known.
-    fn of(member: &Endpoint, card: Option<&'a EngineCard>, adapter: Option<&str>) -> Option<Self> {
+    fn of(
+        block_size: Option<u32>,
+        card: Option<&'a EngineCard>,
+        adapter: Option<&str>,
+    ) -> Option<Self> {
         let adapter_path =
             adapter.and_then(|name| card?.adapter(name)).and_then(|a| a.path.as_deref());
         Some(Self {
-            block_size: member.block_size()?,
+            block_size: block_size?,
             base: card.map_or("", EngineCard::base),
             adapter_path,
         })
     }
+}
+
+/// What the engine in one slot can use of a request's prompts, all together.
+pub(crate) fn held(
+    inventory: &Inventory,
+    slot: Slot,
+    block_size: Option<u32>,
+    card: &EngineCard,
+    tokens: &PromptTokens<'_>,
+) -> Overlap {
+    let keyed = KeyedAs::of(block_size, Some(card), tokens.adapter);
+    let (Some(prompts), Some(keyed)) = (tokens.prompts, keyed) else {
+        return Overlap::default();
+    };
+    let found = lookup(inventory, &keyed, prompts, tokens);
+    sum(found.iter().map(|overlaps| overlaps.get(slot)))
 }
 
 fn lookup(

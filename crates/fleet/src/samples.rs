@@ -35,7 +35,17 @@ impl<'a> Sample<'a> {
     /// The raw value of a label, escapes and all.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&'a str> {
-        label(self.labels, key)
+        self.labels().find_map(|(name, value)| (name == key).then_some(value))
+    }
+
+    /// The labels and their raw values, in order.
+    pub fn labels(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        let mut rest = self.labels;
+        std::iter::from_fn(move || {
+            let (label, after) = next_label(rest)?;
+            rest = after;
+            Some(label)
+        })
     }
 }
 
@@ -54,23 +64,33 @@ fn labels_end(inner: &str) -> Option<usize> {
     None
 }
 
-/// The raw value of a label; values looked for here hold no escapes.
-fn label<'a>(labels: &'a str, key: &str) -> Option<&'a str> {
-    let mut rest = labels;
-    loop {
-        let (name, after) = rest.split_once("=\"")?;
-        let end = after
-            .char_indices()
-            .scan(false, |escaped, (at, c)| {
-                let ends = c == '"' && !*escaped;
-                *escaped = c == '\\' && !*escaped;
-                Some((at, ends))
-            })
-            .find_map(|(at, ends)| ends.then_some(at))?;
-        let (value, after) = after.split_at(end);
-        if name.trim_start_matches([',', ' ']) == key {
-            return Some(value);
-        }
-        rest = after.strip_prefix('"').unwrap_or("");
+/// The first label with its value, and what follows.
+fn next_label(labels: &str) -> Option<((&str, &str), &str)> {
+    let (name, after) = labels.split_once("=\"")?;
+    let end = after
+        .char_indices()
+        .scan(false, |escaped, (at, c)| {
+            let ends = c == '"' && !*escaped;
+            *escaped = c == '\\' && !*escaped;
+            Some((at, ends))
+        })
+        .find_map(|(at, ends)| ends.then_some(at))?;
+    let (value, after) = after.split_at(end);
+    let name = name.trim_start_matches([',', ' ']);
+    Some(((name, value), after.strip_prefix('"').unwrap_or("")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_come_in_order_with_their_raw_values() {
+        let page = "f{a=\"1\",b=\"x,y=\\\"}\" , c=\"\"} 1\n";
+        let sample = samples(page).next().unwrap();
+        let labels: Vec<_> = sample.labels().collect();
+        assert_eq!(labels, [("a", "1"), ("b", "x,y=\\\"}"), ("c", "")]);
+        assert_eq!(sample.label("c"), Some(""));
+        assert_eq!(sample.label("d"), None);
     }
 }

@@ -2,7 +2,10 @@
 
 mod link;
 pub(crate) mod sockets;
+mod tap;
 mod worker;
+
+pub use self::tap::{Heard, Tap};
 
 use std::fmt;
 use std::os::unix::net::UnixStream;
@@ -92,6 +95,15 @@ impl SubscriberConfig {
     }
 }
 
+/// Addresses to connect to have to name a host.
+fn refuse_wildcards(config: &SubscriberConfig) -> Result<(), EndpointError> {
+    let connected = (!config.bind).then_some(&config.address).into_iter();
+    match connected.chain(&config.replay).find(|address| address.is_wildcard()) {
+        Some(address) => Err(EndpointError::Wildcard(address.to_string())),
+        None => Ok(()),
+    }
+}
+
 /// A subscriber that could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SubscribeError {
@@ -122,12 +134,7 @@ impl Subscriber {
     /// # Errors
     /// A wildcard address to connect to, or no thread to be had.
     pub fn spawn(config: SubscriberConfig) -> Result<Self, SubscribeError> {
-        let connected = (!config.bind).then_some(&config.address).into_iter();
-        for address in connected.chain(&config.replay) {
-            if address.is_wildcard() {
-                return Err(EndpointError::Wildcard(address.to_string()).into());
-            }
-        }
+        refuse_wildcards(&config)?;
         let (sender, updates) = mpsc::channel(config.queue.max(1));
         let (stop, stopped) = UnixStream::pair().map_err(SubscribeError::Spawn)?;
         let stats = StatsHandle::default();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use http::{HeaderName, HeaderValue};
 use kvasir_config::EngineUrl;
 
+use super::engine::{base_url, header};
 use super::look::{LookArgs, STATUS_HELP};
 use super::unshown::Unshown;
 
@@ -57,23 +58,6 @@ impl ParityCheckArgs {
 
 const UNSET: &str = "unset";
 
-/// The URL of an engine, as clients of OpenAI's API write it, too: with `/v1` or a final slash.
-fn base_url(text: &str) -> Result<EngineUrl, String> {
-    if text.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("https://")) {
-        return Err("https is not spoken here: give the engine's own address, http://host:port, \
-                    behind whatever ends TLS"
-            .to_owned());
-    }
-    // These may hold a password or a key: not repeated.
-    if text.contains(['@', '?']) {
-        return Err("give http://host:port alone, without a user or a query; a key goes into \
-                    --header 'authorization: Bearer KEY'"
-            .to_owned());
-    }
-    let bare = text.trim_end_matches('/');
-    bare.strip_suffix("/v1").unwrap_or(bare).trim_end_matches('/').parse()
-}
-
 fn seed(text: &str) -> Result<String, String> {
     if text == UNSET || kvasir_kv_hash::vllm::python_accepts(text) {
         return Ok(text.to_owned());
@@ -92,54 +76,9 @@ fn directory(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
-    let name: HeaderName = name.trim().parse().map_err(|_| "not the name of a header")?;
-    let mut value: HeaderValue = value.trim().parse().map_err(|_| "not the value of a header")?;
-    // Most of them are keys.
-    value.set_sensitive(true);
-    Ok((name, value))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn urls_as_clients_write_them() {
-        for text in ["http://h:8000", "http://h:8000/", "http://h:8000/v1", "http://h:8000/v1/"] {
-            assert_eq!(base_url(text).unwrap().to_string(), "http://h:8000", "{text}");
-        }
-        assert_eq!(base_url("http://[::1]:8000/v1").unwrap().to_string(), "http://[::1]:8000");
-        assert!(base_url("HTTPS://h").unwrap_err().contains("https is not spoken"));
-        for text in [
-            "h:8000",
-            "http://",
-            "http://h/v1/models",
-            "ftp://h",
-            "é",
-            "/v1",
-            "http://h:",
-            "http://h:99999",
-        ] {
-            assert!(base_url(text).is_err(), "{text}");
-        }
-        for text in ["http://a:secret@h", "http://h?key=secret"] {
-            assert!(!base_url(text).unwrap_err().contains("secret"), "{text}");
-        }
-    }
-
-    #[test]
-    fn headers_in_two_spellings() {
-        for text in ["authorization: Bearer a:b", "Authorization:Bearer a:b"] {
-            let (name, value) = header(text).unwrap();
-            assert_eq!((name.as_str(), value.as_bytes()), ("authorization", &b"Bearer a:b"[..]));
-            assert!(value.is_sensitive());
-        }
-        for text in ["authorization", "a b: c", ": x", "a: b\nc: d"] {
-            assert!(header(text).is_err(), "{text:?}");
-        }
-    }
 
     #[test]
     fn seeds_python_would_refuse_are_refused() {

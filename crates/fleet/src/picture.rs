@@ -1,0 +1,95 @@
+//! What one event stream shows, without an endpoint to route to: for replays and checks.
+
+use std::sync::Arc;
+
+use kvasir_inventory::{Inventory, Overlap, Slot, Tier, Trust};
+use kvasir_kv_events::{Event, Update};
+
+use crate::apply::Applier;
+use crate::card::EngineCard;
+use crate::credit::{Credit, Extras};
+use crate::evidence::{PromptTokens, held};
+
+/// One engine's blocks as its events tell them, with the trust and the predictions a gateway that
+/// followed them would have: the same code decides.
+#[derive(Debug)]
+pub struct Picture {
+    inventory: Arc<Inventory>,
+    slot: Slot,
+    applier: Applier,
+    credit: Credit,
+}
+
+impl Picture {
+    /// A picture of a stream that has said nothing yet; `None` if the inventory is full.
+    #[must_use]
+    pub fn new(inventory: Arc<Inventory>) -> Option<Self> {
+        let slot = inventory.register()?;
+        let credit = Credit::new();
+        let applier = Applier::new(Arc::clone(&inventory), slot, credit.trust);
+        Some(Self { inventory, slot, applier, credit })
+    }
+
+    /// Applies one update of the stream. `card` is what the engine says of itself.
+    pub fn apply(&mut self, update: &Update, card: &EngineCard) {
+        match update {
+            Update::Forget { .. } => self.credit.withheld = true,
+            Update::Trust { .. } => {}
+            Update::Batch { batch, .. } => {
+                for event in &batch.events {
+                    if let Event::Stored(stored) = event {
+                        self.credit.extras = Extras::of(stored);
+                    }
+                }
+            }
+        }
+        self.applier.apply(update, card);
+        self.credit.trust = self.applier.trust();
+        match update {
+            Update::Forget { trust, .. } | Update::Trust { trust, .. }
+                if *trust != Trust::CatchingUp =>
+            {
+                self.credit.withheld = false;
+            }
+            _ => {}
+        }
+    }
+
+    /// A request whose blocks differ by more than tokens (salt, adapter, image) was sent there.
+    pub fn carried_extras(&mut self) {
+        self.credit.carried_extras = true;
+    }
+
+    /// How far the picture can be believed now.
+    #[must_use]
+    pub fn trust(&self) -> Trust {
+        self.credit.effective()
+    }
+
+    /// Resident blocks, per tier in the order of [`Tier::ALL`].
+    #[must_use]
+    pub fn blocks(&self) -> [usize; Tier::ALL.len()] {
+        self.inventory.stats(self.slot).blocks
+    }
+
+    /// Stored blocks that could not be understood and were left out.
+    #[must_use]
+    pub fn refused_blocks(&self) -> u64 {
+        self.applier.refused_blocks()
+    }
+
+    /// The part of a request's prompts that the engine is expected to hit, in tokens.
+    #[must_use]
+    pub fn predict(&self, tokens: &PromptTokens<'_>, card: &EngineCard) -> Overlap {
+        if !self.credit.now().credits {
+            return Overlap::default();
+        }
+        held(&self.inventory, self.slot, self.applier.block_size(), card, tokens)
+    }
+}
+
+impl Drop for Picture {
+    fn drop(&mut self) {
+        self.inventory.unregister(self.slot);
+    }
+}
