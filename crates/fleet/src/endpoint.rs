@@ -42,6 +42,8 @@ pub struct Endpoint {
     refused_blocks: AtomicU64,
     /// Tokens per block, 0 while unknown.
     block_size: AtomicU32,
+    /// Tokens behind a block that are part of its identity.
+    lookahead: AtomicU32,
 }
 
 /// The last scrape and how much of what it counts was ours.
@@ -114,6 +116,7 @@ impl Endpoint {
             stream: ArcSwapOption::empty(),
             refused_blocks: AtomicU64::new(0),
             block_size: AtomicU32::new(0),
+            lookahead: AtomicU32::new(0),
         })
     }
 
@@ -180,6 +183,13 @@ impl Endpoint {
     #[must_use]
     pub fn block_size(&self) -> Option<u32> {
         Some(self.block_size.load(Ordering::Relaxed)).filter(|size| *size > 0)
+    }
+
+    /// How many of the tokens behind a block are part of its identity (vLLM 0.33 with EAGLE or
+    /// MTP), as far as its events have told.
+    #[must_use]
+    pub fn lookahead(&self) -> u32 {
+        self.lookahead.load(Ordering::Relaxed)
     }
 
     /// Prompt tokens per second it was seen to compute.
@@ -328,6 +338,10 @@ impl Endpoint {
 
     pub(crate) fn set_block_size(&self, size: u32) {
         self.block_size.store(size, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_lookahead(&self, tokens: u32) {
+        self.lookahead.store(tokens, Ordering::Relaxed);
     }
 
     /// Whether its blocks may be credited now.

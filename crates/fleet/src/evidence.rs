@@ -43,6 +43,7 @@ pub(crate) struct MemberEvidence {
 #[derive(PartialEq, Eq)]
 struct KeyedAs<'a> {
     block_size: u32,
+    lookahead: u32,
     base: &'a str,
     adapter_path: Option<&'a str>,
 }
@@ -90,6 +91,7 @@ impl<'a> KeyedAs<'a> {
             adapter.and_then(|name| card?.adapter(name)).and_then(|a| a.path.as_deref());
         Some(Self {
             block_size: member.block_size()?,
+            lookahead: member.lookahead(),
             base: card.map_or("", EngineCard::base),
             adapter_path,
         })
@@ -105,14 +107,14 @@ fn lookup(
     let lora = tokens.adapter.map(|name| (name, keyed.adapter_path));
     let space = inventory.space();
     let root = space.root(&Scope { model: keyed.base, lora, salt: tokens.salt });
-    let size = keyed.block_size as usize;
+    let (size, lookahead) = (keyed.block_size as usize, keyed.lookahead as usize);
     prompts
         .iter()
         .map(|prompt| {
             // An engine always computes the last token anew: a prompt that fills its last block
-            // does not hit it.
-            let usable = prompt.len().saturating_sub(1) / size * size;
-            let keys = space.chain(root, &prompt[..usable], size);
+            // does not hit it. Nor one that has fewer tokens behind it than its hash looks ahead.
+            let mut keys = inventory.keys(root, prompt, size, lookahead);
+            keys.truncate(prompt.len().saturating_sub(1) / size);
             inventory.overlaps(&keys, keyed.block_size)
         })
         .collect()
