@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use kvasir_inventory::{
-    Group, GroupKind, Inventory, PartialReason, Slot, StoredBlocks, SuspectReason, Tier, Trust,
+    Identity, Inventory, PartialReason, Slot, StoredBlocks, SuspectReason, Tier, Trust,
 };
-use kvasir_kv_events::{BlockRemoved, BlockStored, Event, SpecKind, Update};
+use kvasir_kv_events::{BlockRemoved, BlockStored, Event, Update};
 use kvasir_kv_hash::{BlockExtra, BlockKey, Scope};
 
 use crate::card::EngineCard;
 use crate::credit::Extras;
+
+use self::shape::Shape;
+
+mod shape;
 
 /// Applies one stream's updates to one endpoint's part of an inventory, and knows how far the
 /// result can be believed.
@@ -22,8 +26,9 @@ pub struct Applier {
     /// Whether events say what was hashed besides tokens: engines that never do may store salted
     /// or image blocks that look plain.
     extras: Extras,
-    uses_lookahead: bool,
-    block_size: Option<u32>,
+    identity: Identity,
+    /// What the events seen since the last time everything was forgotten say of the engine.
+    shape: Shape,
     /// Blocks left out since the last time everything was forgotten.
     left_out: u64,
     refused_blocks: u64,
@@ -38,11 +43,20 @@ impl Applier {
             slot,
             stream: trust,
             extras: Extras::Published,
-            uses_lookahead: false,
-            block_size: None,
+            identity: Identity::Tokens,
+            shape: Shape::default(),
             left_out: 0,
             refused_blocks: 0,
         }
+    }
+
+    /// Knows blocks by `identity`. By the engine's own hashes, prompts have to be looked up with
+    /// [`Inventory::engine_keys`], under the root of the base model alone: the hashes cover
+    /// adapters and salts. Pools do not look up prompts that way yet.
+    #[must_use]
+    pub fn known_by(mut self, identity: Identity) -> Self {
+        self.identity = identity;
+        self
     }
 
     /// Applies one update. `card` is what the engine says of itself: its base model and the paths
@@ -51,7 +65,7 @@ impl Applier {
         match update {
             Update::Forget { trust, .. } => {
                 self.forget();
-                self.block_size = None;
+                self.shape = Shape::default();
                 self.stream = *trust;
             }
             Update::Trust { trust, .. } => self.stream = *trust,
@@ -77,11 +91,14 @@ impl Applier {
         if stats.unsupported_group {
             return Trust::Suspect(SuspectReason::UnsupportedGroup);
         }
-        if self.uses_lookahead {
+        if self.shape.lookahead_unclear {
             return Trust::Suspect(SuspectReason::LookaheadHashing);
         }
         if stats.aliased_keys > 0 && self.extras == Extras::Unpublished {
             return Trust::Suspect(SuspectReason::ExtraKeysUnpublished);
+        }
+        if self.stream == Trust::Exact && stats.given_up > 0 {
+            return Trust::Partial(PartialReason::ByteBudget);
         }
         if self.stream == Trust::Exact && stats.orphans > 0 {
             return Trust::Partial(PartialReason::Orphans);
@@ -95,7 +112,13 @@ impl Applier {
     /// Tokens per block, as the events have it.
     #[must_use]
     pub fn block_size(&self) -> Option<u32> {
-        self.block_size
+        self.shape.block_size
+    }
+
+    /// How many of the tokens behind a block are part of its identity, as the events have it.
+    #[must_use]
+    pub fn lookahead(&self) -> u32 {
+        self.shape.lookahead.unwrap_or(0)
     }
 
     /// Stored blocks that could not be understood and were left out.
@@ -107,20 +130,24 @@ impl Applier {
     /// Forgets every block of the endpoint.
     pub fn forget(&mut self) {
         self.inventory.clear(self.slot);
-        self.uses_lookahead = false;
+        self.shape.forget_groups();
         self.left_out = 0;
     }
 
     fn store(&mut self, stored: &BlockStored, card: &EngineCard) {
         self.extras = Extras::of(stored);
-        if stored.lookahead_token_ids.is_some() {
-            self.uses_lookahead = true;
-            return self.refuse(stored);
-        }
         // A place nobody knows earns no credit.
         let Some(tier) = stored.medium.tier() else { return self.refuse(stored) };
         let Ok(extras) = stored.extras() else { return self.refuse(stored) };
-        let group = self.group(stored, tier);
+        if self.shape.see(stored, tier) {
+            // A new life: what was known before is forgotten, and counts as left out.
+            self.forget();
+            self.left_out = 1;
+        }
+        if self.shape.lookahead_unclear {
+            return self.refuse(stored);
+        }
+        let group = self.shape.group(stored);
         let items: Vec<Vec<BlockExtra<'_>>> = extras
             .items
             .iter()
@@ -140,6 +167,8 @@ impl Applier {
                 tokens: &stored.token_ids,
                 block_size: stored.block_size,
                 extras: &items,
+                lookahead: stored.lookahead_token_ids.as_deref().unwrap_or_default(),
+                identity: self.identity,
                 tier,
                 group,
             },
@@ -156,37 +185,14 @@ impl Applier {
         self.refused_blocks += blocks as u64;
     }
 
-    /// The group's number and kind. A changed block size of the main group on a stream is a new
-    /// life: what was known before is forgotten, and counts as left out.
-    fn group(&mut self, stored: &BlockStored, tier: Tier) -> Group {
-        let number = stored.group.unwrap_or(0);
-        let full = match &stored.spec_kind {
-            Some(
-                SpecKind::FullAttention | SpecKind::MlaAttention | SpecKind::SinkFullAttention,
-            ) => true,
-            Some(_) => false,
-            // vLLM 0.20 and 0.21 number groups but do not say what they are.
-            None => number == 0,
-        };
-        // Offload events have their own granularity; only device blocks of tokens set the size.
-        if tier == Tier::Device && !stored.token_ids.is_empty() && number == 0 {
-            if self.block_size.is_some_and(|known| known != stored.block_size) {
-                self.forget();
-                self.left_out = 1;
-            }
-            self.block_size = Some(stored.block_size);
-        }
-        let same_size = stored.token_ids.is_empty()
-            || self.block_size.is_none_or(|known| known == stored.block_size);
-        let kind =
-            if full && same_size { GroupKind::FullAttention } else { GroupKind::Unsupported };
-        match u8::try_from(number) {
-            Ok(index) => Group { index, kind },
-            Err(_) => Group { index: u8::MAX, kind: GroupKind::Unsupported },
-        }
-    }
-
     fn root(&self, stored: &BlockStored, salt: Option<&str>, card: &EngineCard) -> BlockKey {
+        if self.identity == Identity::Engine {
+            return self.inventory.space().root(&Scope {
+                model: card.base(),
+                lora: None,
+                salt: None,
+            });
+        }
         // Older engines name adapters by a number of their own. No request can ask for it, so such
         // blocks must not look like anybody's.
         let numbered = stored.lora_id.map(|id| format!("\0{id}"));

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::card::EngineCard;
 use crate::credit::{Credit, Creditable, Extras};
+use crate::evidence::BlockShape;
 use crate::load::{LoadCounters, PrefillRate};
 use crate::signals::Signals;
 
@@ -42,6 +43,8 @@ pub struct Endpoint {
     refused_blocks: AtomicU64,
     /// Tokens per block, 0 while unknown.
     block_size: AtomicU32,
+    /// Tokens behind a block that are part of its identity.
+    lookahead: AtomicU32,
 }
 
 /// The last scrape and how much of what it counts was ours.
@@ -114,6 +117,7 @@ impl Endpoint {
             stream: ArcSwapOption::empty(),
             refused_blocks: AtomicU64::new(0),
             block_size: AtomicU32::new(0),
+            lookahead: AtomicU32::new(0),
         })
     }
 
@@ -180,6 +184,13 @@ impl Endpoint {
     #[must_use]
     pub fn block_size(&self) -> Option<u32> {
         Some(self.block_size.load(Ordering::Relaxed)).filter(|size| *size > 0)
+    }
+
+    /// How it cuts prompts into blocks, as far as is known; lookahead (vLLM 0.33 with EAGLE or MTP)
+    /// is told by events only.
+    pub(crate) fn block_shape(&self) -> BlockShape {
+        let lookahead = self.lookahead.load(Ordering::Relaxed);
+        BlockShape { size: self.block_size(), lookahead }
     }
 
     /// Prompt tokens per second it was seen to compute.
@@ -328,6 +339,10 @@ impl Endpoint {
 
     pub(crate) fn set_block_size(&self, size: u32) {
         self.block_size.store(size, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_lookahead(&self, tokens: u32) {
+        self.lookahead.store(tokens, Ordering::Relaxed);
     }
 
     /// Whether its blocks may be credited now.

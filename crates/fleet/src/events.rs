@@ -171,6 +171,7 @@ async fn apply_all(endpoint: Arc<Endpoint>, inventory: Arc<Inventory>, mut subsc
         if let Some(size) = applier.block_size() {
             endpoint.set_block_size(size);
         }
+        endpoint.set_lookahead(applier.lookahead());
         endpoint.set_refused_blocks(applier.refused_blocks());
         endpoint.set_trust(applier.trust(), why);
         // A history that begins with nothing is sound only once it has been replayed to its end.

@@ -39,10 +39,20 @@ pub(crate) struct MemberEvidence {
     pub(crate) trust: Trust,
 }
 
+/// How an engine cuts prompts into blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockShape {
+    /// Tokens per block; `None` while that is not known.
+    pub(crate) size: Option<u32>,
+    /// How many of the tokens after a block are part of its identity.
+    pub(crate) lookahead: u32,
+}
+
 /// Members that key one prompt alike share one lookup.
 #[derive(PartialEq, Eq)]
 struct KeyedAs<'a> {
     block_size: u32,
+    lookahead: u32,
     base: &'a str,
     adapter_path: Option<&'a str>,
 }
@@ -59,7 +69,7 @@ impl Evidence {
         let before: Vec<Creditable> = members.iter().map(|member| member.creditable()).collect();
         let mut lookups: Vec<(KeyedAs<'_>, Vec<Overlaps>)> = Vec::new();
         let found = members.iter().zip(&cards).zip(&before).map(|((member, card), then)| {
-            let keyed = KeyedAs::of(member.block_size(), card.as_deref(), tokens.adapter);
+            let keyed = KeyedAs::of(member.block_shape(), card.as_deref(), tokens.adapter);
             let (Some(prompts), Some(keyed), true) = (tokens.prompts, keyed, then.credits) else {
                 return Overlap::default();
             };
@@ -85,15 +95,12 @@ impl Evidence {
 
 impl<'a> KeyedAs<'a> {
     /// `None` while the block size is not known.
-    fn of(
-        block_size: Option<u32>,
-        card: Option<&'a EngineCard>,
-        adapter: Option<&str>,
-    ) -> Option<Self> {
+    fn of(blocks: BlockShape, card: Option<&'a EngineCard>, adapter: Option<&str>) -> Option<Self> {
         let adapter_path =
             adapter.and_then(|name| card?.adapter(name)).and_then(|a| a.path.as_deref());
         Some(Self {
-            block_size: block_size?,
+            block_size: blocks.size?,
+            lookahead: blocks.lookahead,
             base: card.map_or("", EngineCard::base),
             adapter_path,
         })
@@ -104,11 +111,11 @@ impl<'a> KeyedAs<'a> {
 pub(crate) fn held(
     inventory: &Inventory,
     slot: Slot,
-    block_size: Option<u32>,
+    blocks: BlockShape,
     card: &EngineCard,
     tokens: &PromptTokens<'_>,
 ) -> Overlap {
-    let keyed = KeyedAs::of(block_size, Some(card), tokens.adapter);
+    let keyed = KeyedAs::of(blocks, Some(card), tokens.adapter);
     let (Some(prompts), Some(keyed)) = (tokens.prompts, keyed) else {
         return Overlap::default();
     };
@@ -125,14 +132,14 @@ fn lookup(
     let lora = tokens.adapter.map(|name| (name, keyed.adapter_path));
     let space = inventory.space();
     let root = space.root(&Scope { model: keyed.base, lora, salt: tokens.salt });
-    let size = keyed.block_size as usize;
+    let (size, lookahead) = (keyed.block_size as usize, keyed.lookahead as usize);
     prompts
         .iter()
         .map(|prompt| {
             // An engine always computes the last token anew: a prompt that fills its last block
-            // does not hit it.
-            let usable = prompt.len().saturating_sub(1) / size * size;
-            let keys = space.chain(root, &prompt[..usable], size);
+            // does not hit it. Nor one that has fewer tokens behind it than its hash looks ahead.
+            let mut keys = inventory.keys(root, prompt, size, lookahead);
+            keys.truncate(prompt.len().saturating_sub(1) / size);
             inventory.overlaps(&keys, keyed.block_size)
         })
         .collect()

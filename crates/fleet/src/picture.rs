@@ -8,7 +8,7 @@ use kvasir_kv_events::{Event, Update};
 use crate::apply::Applier;
 use crate::card::EngineCard;
 use crate::credit::{Credit, Extras};
-use crate::evidence::{PromptTokens, held};
+use crate::evidence::{BlockShape, PromptTokens, held};
 
 /// One engine's blocks as its events tell them, with the trust and the predictions a gateway that
 /// followed them would have: the same code decides.
@@ -84,7 +84,9 @@ impl Picture {
         if !self.credit.now().credits {
             return Overlap::default();
         }
-        held(&self.inventory, self.slot, self.applier.block_size(), card, tokens)
+        let blocks =
+            BlockShape { size: self.applier.block_size(), lookahead: self.applier.lookahead() };
+        held(&self.inventory, self.slot, blocks, card, tokens)
     }
 }
 

@@ -3,41 +3,63 @@
 
 use kvasir_kv_hash::{BlockKey, KeySpace};
 
-use crate::handles::{Handles, Was};
-use crate::index::{Change, TierSet};
+use crate::budget::Own;
+use crate::gates::{Gate, Gates, Groups};
+use crate::handles::Handles;
+use crate::index::{Added, At, Change, Index, Put};
+use crate::keying::Keyer;
 use crate::orphans::Orphans;
-use crate::residency::{Limits, SlotStats};
-use crate::stored::{Applied, Group, GroupKind, StoredBlocks};
+use crate::residency::{Limits, Slot, SlotStats};
+use crate::stored::{Applied, Group, Shape, StoredBlocks};
 use crate::terms::{EngineHash, Tier};
-use crate::writer::Writer;
+use crate::tiers::TierSet;
+
+mod learn;
+mod tails;
 
 /// The state of one slot.
 ///
 /// A handle is known (live or retired) or names an orphan or is unknown, never two of these. Where
-/// a block is resident there is a live handle that stands for it; its inverse does not hold: of
-/// two handles for one block, one can outlive the residency that the other's removal ended.
+/// a block is resident there is a handle that stands for it; its inverse does not hold: of two
+/// handles for one block, one can outlive the residency that the other's removal ended.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     registered: bool,
     handles: Handles,
     orphans: Orphans,
     groups: Groups,
-    unsupported_group: bool,
+    own: Own,
     blocks: [usize; 4],
     aliased_keys: u64,
+    given_up: u64,
+    /// Places that handles have left during this event.
+    leaving: Vec<At>,
 }
 
-/// How the blocks of a store event are to be understood. Made before readers are locked out.
-#[derive(Debug)]
-pub(crate) enum Plan {
-    /// Not at all.
-    Refuse,
-    /// By their handles alone.
-    Resolve,
-    /// As blocks with these keys.
-    Chain(Vec<BlockKey>),
-    /// As blocks that follow an unknown one.
-    Orphans(EngineHash),
+/// What all endpoints share, and which of them this is about.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<'a> {
+    pub(crate) space: &'a KeySpace,
+    pub(crate) index: &'a Index,
+    pub(crate) gates: &'a Gates,
+    pub(crate) slot: Slot,
+}
+
+/// Where a chain goes on: behind a block, or at a prompt's start.
+#[derive(Clone, Copy)]
+struct Link {
+    at: Option<At>,
+    key: BlockKey,
+    /// The next block's distance from the start of its prompt.
+    depth: u32,
+}
+
+/// A handle, the key of the block it stands for, and that block's copies, one entry a group.
+#[derive(Clone, Copy)]
+struct Lesson<'a> {
+    hash: EngineHash,
+    key: BlockKey,
+    copies: &'a [(u8, TierSet)],
 }
 
 impl Endpoint {
@@ -47,9 +69,11 @@ impl Endpoint {
             handles: Handles::new(limits.retired_handles),
             orphans: Orphans::new(limits.orphans),
             groups: Groups::default(),
-            unsupported_group: false,
+            own: Own { used: 0, limit: limits.endpoint_bytes },
             blocks: [0; 4],
             aliased_keys: 0,
+            given_up: 0,
+            leaving: Vec::new(),
         }
     }
 
@@ -57,63 +81,33 @@ impl Endpoint {
         self.registered
     }
 
-    pub(crate) fn unregister(&mut self, writer: &mut Writer<'_>) {
+    pub(crate) fn unregister(&mut self, shared: Shared<'_>) {
         self.registered = false;
-        self.clear(writer);
+        self.clear(shared);
     }
 
-    pub(crate) fn plan(&self, space: &KeySpace, blocks: &StoredBlocks<'_>) -> Plan {
-        if blocks.group.kind == GroupKind::Unsupported {
-            return Plan::Refuse;
-        }
-        if blocks.tokens.is_empty() {
-            return Plan::Resolve;
-        }
-        let Some(contents) = blocks.contents() else { return Plan::Refuse };
-        let mut parent = match blocks.parent {
-            None => blocks.root,
-            Some(hash) => match self.handles.get(hash) {
-                Some(key) => key,
-                None => return Plan::Orphans(hash),
-            },
-        };
-        let mut scratch = Vec::new();
-        let keys = contents.map(|block| {
-            parent = space.next_with(&mut scratch, parent, block.tokens, block.extras);
-            parent
-        });
-        Plan::Chain(keys.collect())
+    /// The bytes it is charged for.
+    pub(crate) fn bytes(&self) -> usize {
+        self.own.used
     }
 
-    /// Applies a store event that was planned under the same lock.
-    pub(crate) fn store(
-        &mut self,
-        space: &KeySpace,
-        blocks: &StoredBlocks<'_>,
-        plan: Plan,
-        writer: &mut Writer<'_>,
-    ) -> Applied {
+    /// Applies a store event.
+    pub(crate) fn store(&mut self, blocks: &StoredBlocks<'_>, shared: Shared<'_>) -> Applied {
+        self.see(blocks.group, shared);
         let mut applied = Applied::default();
-        self.see(blocks.group, writer);
-        let copies = [(blocks.group.index, TierSet::of(blocks.tier))];
-        match plan {
-            Plan::Refuse => applied.refused = blocks.hashes.len(),
-            Plan::Resolve => {
-                for hash in blocks.hashes {
-                    match self.handles.get(*hash) {
-                        Some(key) => applied.stored += self.learn(*hash, key, &copies, writer),
-                        None => applied.refused += 1,
-                    }
+        match blocks.shape() {
+            Shape::Broken => applied.refused = blocks.hashes.len(),
+            Shape::Handles => self.store_by_handles(blocks, &mut applied, shared),
+            Shape::Chain => {
+                self.keep_room(blocks.hashes.len(), shared);
+                match self.link(blocks, shared) {
+                    Some(link) => self.store_chain(blocks, link, &mut applied, shared),
+                    None => self.park(blocks, &mut applied, shared),
                 }
             }
-            Plan::Chain(keys) => {
-                for (hash, key) in blocks.hashes.iter().zip(keys) {
-                    applied.stored += self.learn(*hash, key, &copies, writer);
-                    applied.stored += self.join(space, *hash, key, writer);
-                }
-            }
-            Plan::Orphans(parent) => applied.orphaned = self.park(parent, blocks, writer),
         }
+        self.given_up += applied.given_up as u64;
+        self.settle(shared);
         applied
     }
 
@@ -123,159 +117,153 @@ impl Endpoint {
         hashes: &[EngineHash],
         tier: Tier,
         group: u8,
-        writer: &mut Writer<'_>,
+        shared: Shared<'_>,
     ) -> usize {
+        let keep = TierSet::ALL.without(tier);
+        let share = shared.index.budget().reserve();
         let mut removed = 0;
         for hash in hashes {
             removed += usize::from(match self.handles.get(*hash) {
-                Some(key) => {
-                    let change = writer.remove(key, group, tier);
+                Some(known) => {
+                    let change = shared.index.reduce(known.at, shared.slot, Some(group), keep);
                     self.count(change);
                     if change.after.is_empty() {
-                        self.handles.retire(*hash, key);
+                        self.retire(*hash, shared);
                     }
                     change.changed
                 }
-                None => self.orphans.remove_copy(*hash, group, tier),
+                None => self.orphans.remove_copy(*hash, (group, tier), &mut self.own, share),
             });
         }
+        self.settle(shared);
         removed
     }
 
     /// Forgets everything.
-    pub(crate) fn clear(&mut self, writer: &mut Writer<'_>) {
+    pub(crate) fn clear(&mut self, shared: Shared<'_>) {
         // Readers that look in between see nothing rather than what is left so far.
-        writer.require(0);
-        for key in self.handles.take() {
-            let change = writer.evict(key);
-            self.count(change);
+        shared.gates.set(shared.slot, Gate::Closed);
+        for (_, at, _) in self.handles.iter() {
+            shared.index.forget_run(at.run, shared.slot);
         }
-        debug_assert_eq!(self.blocks, [0; 4], "residency without a live handle");
-        self.orphans.clear();
+        let share = shared.index.budget().reserve();
+        self.handles.clear(&mut self.own, share);
+        self.orphans.clear(&mut self.own, share);
+        debug_assert_eq!(self.own.used, 0, "bytes given back");
         self.groups = Groups::default();
-        self.unsupported_group = false;
+        self.blocks = [0; 4];
         self.aliased_keys = 0;
+        self.given_up = 0;
     }
 
     pub(crate) fn stats(&self) -> SlotStats {
         SlotStats {
             blocks: self.blocks,
             orphans: self.orphans.len(),
-            unsupported_group: self.unsupported_group,
+            unsupported_group: self.groups.unsupported,
             aliased_keys: self.aliased_keys,
+            given_up: self.given_up,
+            bytes: self.own.used,
         }
     }
 
-    /// Notes that the endpoint has this cache group: from now on it has to hold a block, too.
-    fn see(&mut self, group: Group, writer: &mut Writer<'_>) {
-        match group.kind {
-            GroupKind::FullAttention => self.groups.insert(group.index),
-            GroupKind::Unsupported => self.unsupported_group = true,
+    /// Notes that the endpoint has this cache group: from now on it has to hold a prefix, too.
+    fn see(&mut self, group: Group, shared: Shared<'_>) {
+        if let Some(gate) = self.groups.see(group) {
+            shared.gates.set(shared.slot, gate);
         }
-        writer.require(if self.unsupported_group { 0 } else { self.groups.len() });
     }
 
-    /// Makes `hash` stand for `key` and credits its copies; a block without any leaves only its
-    /// place in the chain. Returns the number of credited blocks.
-    fn learn(
+    /// Where the blocks belong; `None` while their parent is unknown.
+    fn link(&self, blocks: &StoredBlocks<'_>, shared: Shared<'_>) -> Option<Link> {
+        let Some(parent) = blocks.parent else {
+            return Some(Link { at: None, key: blocks.root, depth: 0 });
+        };
+        let at = self.handles.get(parent)?.at;
+        let (key, depth) = shared.index.block(at)?;
+        Some(Link { at: Some(at), key, depth: depth.saturating_add(1) })
+    }
+
+    fn store_by_handles(
         &mut self,
-        hash: EngineHash,
-        key: BlockKey,
-        copies: &[(u8, TierSet)],
-        writer: &mut Writer<'_>,
-    ) -> usize {
-        if self.orphans.len() > 0 {
-            self.orphans.remove(hash);
-        }
-        if copies.is_empty() {
-            self.handles.retire(hash, key);
-            return 0;
-        }
-        let was = self.handles.learn(hash, key);
-        if let Some(old) = was.key().filter(|old| *old != key) {
-            self.evict(old, writer);
-        }
-        let mut held = false;
-        for (at, (group, tiers)) in copies.iter().enumerate() {
-            let change = writer.add(key, *group, *tiers);
-            held |= at == 0 && !change.before.is_empty();
-            self.count(change);
-        }
-        if held && was != Was::Live(key) {
-            self.aliased_keys += 1;
-        }
-        1
-    }
-
-    /// Joins the orphans that wait for `hash`, those that wait for them, and so on.
-    fn join(
-        &mut self,
-        space: &KeySpace,
-        hash: EngineHash,
-        key: BlockKey,
-        writer: &mut Writer<'_>,
-    ) -> usize {
-        let mut credited = 0;
-        if self.orphans.len() == 0 {
-            return credited;
-        }
-        let mut parents = vec![(hash, key)];
-        while let Some((parent, parent_key)) = parents.pop() {
-            while let Some((hash, orphan)) = self.orphans.take_child(parent) {
-                let key = orphan.key(space, parent_key);
-                credited += self.learn(hash, key, orphan.copies(), writer);
-                parents.push((hash, key));
+        blocks: &StoredBlocks<'_>,
+        applied: &mut Applied,
+        shared: Shared<'_>,
+    ) {
+        let (group, tiers) = (blocks.group.index, TierSet::of(blocks.tier));
+        let put = Put { slot: shared.slot, group, tiers };
+        let share = shared.index.budget().ordinary();
+        for hash in blocks.hashes {
+            match self.handles.get(*hash) {
+                Some(known) if self.credit(*hash, known, put, shared) => applied.stored += 1,
+                Some(_) => applied.given_up += 1,
+                None => {
+                    let copy = (group, blocks.tier);
+                    let kept = self.orphans.park_bare(*hash, copy, &mut self.own, share);
+                    *(if kept { &mut applied.orphaned } else { &mut applied.given_up }) += 1;
+                }
             }
         }
-        credited
+    }
+
+    fn store_chain(
+        &mut self,
+        blocks: &StoredBlocks<'_>,
+        mut link: Link,
+        applied: &mut Applied,
+        shared: Shared<'_>,
+    ) {
+        let mut keyer = Keyer::new(shared.space);
+        let mut key = link.key;
+        let next = |block| {
+            key = keyer.next(key, &block);
+            key
+        };
+        let keys: Vec<BlockKey> = blocks.contents().map(next).collect();
+        let copy = (blocks.group.index, TierSet::of(blocks.tier));
+        if self.orphans.len() == 0 && self.handles.knows_none(blocks.hashes) {
+            applied.stored = self.learn_all(blocks.hashes, &keys, link, copy, shared);
+            applied.given_up = keys.len() - applied.stored;
+            return;
+        }
+        for (at, (hash, key)) in blocks.hashes.iter().zip(keys).enumerate() {
+            let lesson = Lesson { hash: *hash, key, copies: &[copy] };
+            let Some(next) = self.learn(lesson, link, shared) else {
+                applied.given_up = blocks.hashes.len() - at;
+                return;
+            };
+            applied.stored += 1;
+            applied.stored += self.join(*hash, next, &mut keyer, shared);
+            link = next;
+        }
     }
 
     /// Keeps blocks aside. A handle that was known until now may have been used again for another
     /// block: what it stood for loses its credit, and its later children wait as well.
-    fn park(
-        &mut self,
-        mut parent: EngineHash,
-        blocks: &StoredBlocks<'_>,
-        writer: &mut Writer<'_>,
-    ) -> usize {
-        let mut parked = 0;
-        for block in blocks.contents().into_iter().flatten() {
-            if let Some(old) = self.handles.forget(block.hash) {
-                self.evict(old, writer);
+    fn park(&mut self, blocks: &StoredBlocks<'_>, applied: &mut Applied, shared: Shared<'_>) {
+        let Some(mut parent) = blocks.parent else { return };
+        let share = shared.index.budget().ordinary();
+        for block in blocks.contents() {
+            if let Some(old) = self.handles.forget(block.hash, &mut self.own) {
+                self.leave(old, shared);
             }
-            self.orphans.park(parent, &block, blocks.group.index, blocks.tier);
+            let copy = (blocks.group.index, blocks.tier);
+            let kept = self.orphans.park(parent, &block, copy, &mut self.own, share);
+            *(if kept { &mut applied.orphaned } else { &mut applied.given_up }) += 1;
             parent = block.hash;
-            parked += 1;
         }
-        parked
     }
 
-    fn evict(&mut self, key: BlockKey, writer: &mut Writer<'_>) {
-        let change = writer.evict(key);
-        self.count(change);
+    fn count_added(&mut self, added: &Added) {
+        for (blocks, new) in self.blocks.iter_mut().zip(added.new) {
+            *blocks += new;
+        }
     }
 
     fn count(&mut self, change: Change) {
-        for (tier, blocks) in Tier::ALL.into_iter().zip(&mut self.blocks) {
-            match (change.before.contains(tier), change.after.contains(tier)) {
-                (false, true) => *blocks += 1,
-                (true, false) => *blocks -= 1,
-                _ => {}
-            }
+        for (blocks, gone) in self.blocks.iter_mut().zip(change.gone) {
+            *blocks -= gone;
         }
-    }
-}
-
-/// The full-attention groups seen since the last clear.
-#[derive(Debug, Default)]
-struct Groups([u64; 4]);
-
-impl Groups {
-    fn insert(&mut self, group: u8) {
-        self.0[usize::from(group / 64)] |= 1 << (group % 64);
-    }
-
-    fn len(&self) -> u16 {
-        self.0.iter().map(|word| word.count_ones() as u16).sum()
+        self.given_up += change.cut as u64;
     }
 }

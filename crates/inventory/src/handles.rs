@@ -1,160 +1,257 @@
 //! What one endpoint's handles stand for: live ones, and a bounded memory of those whose blocks
 //! went away, for late children and token-less events.
+//!
+//! They are the greater part of the inventory's bytes: tables of 16 bytes an entry, cut into parts
+//! so that only a small one moves when they grow.
 
 use std::collections::{HashMap, VecDeque};
 
-use kvasir_kv_hash::BlockKey;
-
-use crate::hashing::SeededState;
+use crate::budget::{Bytes, Own, Share, vec_bytes};
+use crate::hashing::{Mixer, SeededState};
+use crate::index::At;
+use crate::table::{Full, Table};
 use crate::terms::EngineHash;
+
+/// Tables per endpoint.
+const PARTS: usize = 64;
+/// What an endpoint is charged for each of its handles besides its tables: the block's key.
+const KEY_BYTES: usize = 8;
+/// What a block with several handles takes in their map.
+const SHARED_BYTES: usize = 64;
+/// Marks a retired handle; the other bits are its retirement's number then, a live one's depth
+/// otherwise.
+const RETIRED: u16 = 0x8000;
+/// The deepest block whose depth a handle tells.
+pub(crate) const DEEPEST: u32 = 0x7fff;
 
 /// The handles of one endpoint. Each is unknown, live or retired.
 #[derive(Debug)]
 pub(crate) struct Handles {
-    live: HashMap<EngineHash, BlockKey, SeededState>,
-    retired: HashMap<EngineHash, Retired, SeededState>,
+    parts: Box<[Table]>,
+    mixer: Mixer,
     /// Retirements, oldest first; entries whose handle has come back since are stale.
-    order: VecDeque<(EngineHash, u64)>,
-    next_age: u64,
+    order: VecDeque<u64>,
+    /// The number of the first of them.
+    first: u64,
+    retired: usize,
     limit: usize,
+    /// Blocks with several handles, and how many besides the first.
+    shared: HashMap<At, u32, SeededState>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Retired {
-    key: BlockKey,
-    age: u64,
-}
-
-/// What a handle stood for before it was learned.
+/// What a handle stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Was {
-    Unknown,
-    Live(BlockKey),
-    Retired(BlockKey),
-}
-
-impl Was {
-    pub(crate) fn key(self) -> Option<BlockKey> {
-        match self {
-            Self::Unknown => None,
-            Self::Live(key) | Self::Retired(key) => Some(key),
-        }
-    }
+pub(crate) struct Known {
+    pub(crate) at: At,
+    pub(crate) live: bool,
 }
 
 impl Handles {
     /// Remembers at most `limit` retired handles.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
-            live: HashMap::default(),
-            retired: HashMap::default(),
+            parts: (0..PARTS).map(|_| Table::default()).collect(),
+            mixer: Mixer::default(),
             order: VecDeque::new(),
-            next_age: 0,
+            first: 0,
+            retired: 0,
             limit,
+            shared: HashMap::default(),
         }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.parts.iter().map(Table::len).sum()
     }
 
     /// The block a live or retired handle stands for.
-    pub(crate) fn get(&self, hash: EngineHash) -> Option<BlockKey> {
-        let retired = || self.retired.get(&hash).map(|retired| retired.key);
-        self.live.get(&hash).copied().or_else(retired)
+    pub(crate) fn get(&self, hash: EngineHash) -> Option<Known> {
+        let key = self.mixer.mix(hash.0);
+        let (at, bits) = At::unpack(self.part(key).get(key)?);
+        Some(Known { at, live: bits & RETIRED == 0 })
     }
 
-    /// Makes `hash` live for `key`.
-    pub(crate) fn learn(&mut self, hash: EngineHash, key: BlockKey) -> Was {
-        match self.live.insert(hash, key) {
-            Some(old) => Was::Live(old),
-            None => match self.retired.remove(&hash) {
-                Some(retired) => Was::Retired(retired.key),
-                None => Was::Unknown,
-            },
-        }
+    /// Whether none of them is known.
+    pub(crate) fn knows_none(&self, hashes: &[EngineHash]) -> bool {
+        // First the memory of all, so that they are waited for together.
+        let peek = |hash: &EngineHash| {
+            let key = self.mixer.mix(hash.0);
+            self.part(key).peek(key)
+        };
+        std::hint::black_box(hashes.iter().map(peek).fold(0, |all, one| all ^ one));
+        hashes.iter().all(|hash| self.get(*hash).is_none())
     }
 
-    /// Moves a live handle to the retired ones, or learns it as one.
-    pub(crate) fn retire(&mut self, hash: EngineHash, key: BlockKey) {
-        self.live.remove(&hash);
-        if self.limit == 0 || self.retired.contains_key(&hash) {
-            return;
+    /// Makes `hash` live for the block at `at`, and returns what it was before.
+    ///
+    /// The use of the old place is not given up by this: see [`Self::release`].
+    pub(crate) fn learn(
+        &mut self,
+        hash: EngineHash,
+        at: At,
+        depth: u32,
+        own: &mut Own,
+        share: Share<'_>,
+    ) -> Result<Option<Known>, Full> {
+        let key = self.mixer.mix(hash.0);
+        let value = at.pack(depth.min(DEEPEST) as u16);
+        let part = &mut self.parts[part_of(key)];
+        let Some(old) = part.insert(key, value, &mut own.with(share))? else {
+            if own.take(KEY_BYTES) {
+                return Ok(None);
+            }
+            part.remove(key);
+            return Err(Full);
+        };
+        let (at, bits) = At::unpack(old);
+        self.retired -= usize::from(bits & RETIRED != 0);
+        Ok(Some(Known { at, live: bits & RETIRED == 0 }))
+    }
+
+    /// Notes that a block has one handle more; `false` when the bytes do not suffice.
+    pub(crate) fn share(&mut self, at: At, own: &mut Own, share: Share<'_>) -> bool {
+        if !self.shared.contains_key(&at) && !own.with(share).take(SHARED_BYTES) {
+            return false;
         }
-        let age = self.next_age;
-        self.next_age += 1;
-        self.retired.insert(hash, Retired { key, age });
-        self.order.push_back((hash, age));
-        while self.retired.len() > self.limit {
-            let Some((oldest, age)) = self.order.pop_front() else { break };
-            if self.retired.get(&oldest).is_some_and(|retired| retired.age == age) {
-                self.retired.remove(&oldest);
+        *self.shared.entry(at).or_default() += 1;
+        true
+    }
+
+    /// Notes that a handle of the block is gone; whether it was the last.
+    pub(crate) fn release(&mut self, at: At, own: &mut Own, share: Share<'_>) -> bool {
+        let Some(more) = self.shared.get_mut(&at) else { return true };
+        *more -= 1;
+        if *more == 0 {
+            self.shared.remove(&at);
+            own.with(share).give(SHARED_BYTES);
+            if self.shared.is_empty() {
+                // Its capacity is paid for by the entries in it.
+                self.shared = HashMap::default();
             }
         }
-        // Stale entries go when they are half of the queue, so that each costs one visit.
-        if self.order.len() > self.limit.saturating_mul(2) {
-            let retired = &self.retired;
-            self.order.retain(|(hash, age)| retired.get(hash).is_some_and(|r| r.age == *age));
+        false
+    }
+
+    /// Moves a live handle to the retired ones. The caller [drops the oldest](Self::drop_oldest)
+    /// while there are too many.
+    pub(crate) fn retire(&mut self, hash: EngineHash, own: &mut Own, share: Share<'_>) {
+        let key = self.mixer.mix(hash.0);
+        let Some((at, bits)) = self.part(key).get(key).map(At::unpack) else { return };
+        if bits & RETIRED != 0 {
+            return;
         }
+        self.make_room_in_order(own, share);
+        if self.order.len() < self.order.capacity() {
+            let number = self.first + self.order.len() as u64;
+            self.order.push_back(key);
+            self.retired += 1;
+            self.parts[part_of(key)].replace(key, at.pack(RETIRED | number as u16));
+        }
+        // Without room in the queue it stays live: that costs a handle's bytes, not soundness.
+    }
+
+    /// Takes out the oldest retired handle if there are more than the limit, or any if `all`, and
+    /// returns the place it stood for.
+    pub(crate) fn drop_oldest(&mut self, all: bool, own: &mut Own) -> Option<At> {
+        while self.retired > self.limit || (all && self.retired > 0) {
+            let key = self.order.pop_front()?;
+            let number = self.first as u16;
+            self.first += 1;
+            let value = self.part(key).get(key).map(At::unpack);
+            if let Some((at, _)) = value.filter(|(_, bits)| *bits == RETIRED | number) {
+                self.parts[part_of(key)].remove(key);
+                own.give(KEY_BYTES);
+                self.retired -= 1;
+                return Some(at);
+            }
+        }
+        None
     }
 
     /// Makes a handle unknown again and tells what it stood for.
-    pub(crate) fn forget(&mut self, hash: EngineHash) -> Option<BlockKey> {
-        let live = self.live.remove(&hash);
-        live.or_else(|| self.retired.remove(&hash).map(|retired| retired.key))
+    pub(crate) fn forget(&mut self, hash: EngineHash, own: &mut Own) -> Option<At> {
+        self.forget_key(self.mixer.mix(hash.0), own)
     }
 
-    /// Forgets everything and returns the keys that live handles stood for, some perhaps twice.
-    pub(crate) fn take(&mut self) -> impl Iterator<Item = BlockKey> + use<> {
-        let empty = Self::new(self.limit);
-        std::mem::replace(self, empty).live.into_values()
+    /// As [`Self::forget`], by what [`Self::iter`] gave.
+    pub(crate) fn forget_key(&mut self, key: u64, own: &mut Own) -> Option<At> {
+        let (at, bits) = At::unpack(self.parts[part_of(key)].remove(key)?);
+        own.give(KEY_BYTES);
+        self.retired -= usize::from(bits & RETIRED != 0);
+        Some(at)
     }
+
+    /// Every handle, with the place it stands for, and a live one's depth up to [`DEEPEST`].
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, At, Option<u32>)> {
+        self.parts.iter().flat_map(Table::iter).map(|(key, value)| {
+            let (at, bits) = At::unpack(value);
+            (key, at, (bits & RETIRED == 0).then_some(u32::from(bits)))
+        })
+    }
+
+    /// Gives back what the tables and the queue do not need.
+    pub(crate) fn compact(&mut self, own: &mut Own, share: Share<'_>) {
+        for part in &mut self.parts {
+            part.compact(&mut own.with(share));
+        }
+        if self.retired == 0 {
+            own.with(share).give(vec_bytes::<u64>(self.order.capacity()));
+            self.first += self.order.len() as u64;
+            self.order = VecDeque::new();
+        }
+    }
+
+    /// Forgets everything and gives all bytes back.
+    pub(crate) fn clear(&mut self, own: &mut Own, share: Share<'_>) {
+        own.give(self.len() * KEY_BYTES);
+        for part in &mut self.parts {
+            own.with(share).give(part.bytes());
+        }
+        own.with(share).give(vec_bytes::<u64>(self.order.capacity()));
+        own.with(share).give(self.shared.len() * SHARED_BYTES);
+        *self = Self::new(self.limit);
+    }
+
+    /// Drops stale retirements when they are half of the queue, else lets it grow.
+    fn make_room_in_order(&mut self, own: &mut Own, share: Share<'_>) {
+        if self.order.len() < self.order.capacity() {
+            return;
+        }
+        if self.order.len() > self.retired * 2 + 16 {
+            return self.renumber();
+        }
+        let (old, wanted) = (self.order.capacity(), self.order.len() + self.order.len() / 4 + 16);
+        if own.with(share).take(vec_bytes::<u64>(wanted)) {
+            self.order.reserve_exact(wanted - self.order.len());
+            own.with(share).give(vec_bytes::<u64>(old));
+        }
+    }
+
+    fn renumber(&mut self) {
+        let (mut before, mut after) = (self.first, self.first);
+        let parts = &mut self.parts;
+        self.order.retain(|key| {
+            let part = &mut parts[part_of(*key)];
+            let number = RETIRED | before as u16;
+            before += 1;
+            let value = part.get(*key).map(At::unpack).filter(|(_, bits)| *bits == number);
+            if let Some((at, _)) = value {
+                part.replace(*key, at.pack(RETIRED | after as u16));
+                after += 1;
+            }
+            value.is_some()
+        });
+    }
+
+    fn part(&self, key: u64) -> &Table {
+        &self.parts[part_of(key)]
+    }
+}
+
+/// From the lowest bits: tables use the highest first.
+fn part_of(key: u64) -> usize {
+    key as usize % PARTS
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn h(n: u64) -> EngineHash {
-        EngineHash(n)
-    }
-
-    #[test]
-    fn a_handle_is_live_then_retired_then_live_again() {
-        let mut handles = Handles::new(10);
-        assert_eq!(handles.learn(h(1), BlockKey(11)), Was::Unknown);
-        handles.retire(h(1), BlockKey(11));
-        assert_eq!(handles.get(h(1)), Some(BlockKey(11)));
-        assert_eq!(handles.learn(h(1), BlockKey(12)), Was::Retired(BlockKey(11)));
-        assert_eq!(handles.learn(h(1), BlockKey(12)), Was::Live(BlockKey(12)));
-        assert_eq!(handles.forget(h(1)), Some(BlockKey(12)));
-        assert_eq!(handles.get(h(1)), None);
-    }
-
-    #[test]
-    fn the_oldest_retired_handle_is_dropped_first() {
-        let mut handles = Handles::new(2);
-        for n in 1..=3 {
-            handles.learn(h(n), BlockKey(n));
-        }
-        handles.retire(h(1), BlockKey(1));
-        handles.retire(h(2), BlockKey(2));
-        // Back and retired again: now the youngest.
-        handles.learn(h(1), BlockKey(1));
-        handles.retire(h(1), BlockKey(1));
-        handles.retire(h(3), BlockKey(3));
-        let known = [1, 2, 3].map(|n| handles.get(h(n)).is_some());
-        assert_eq!(known, [true, false, true]);
-    }
-
-    #[test]
-    fn coming_and_going_does_not_grow_the_queue() {
-        let mut handles = Handles::new(4);
-        for _ in 0..1000 {
-            handles.learn(h(1), BlockKey(1));
-            handles.retire(h(1), BlockKey(1));
-        }
-        assert!(handles.order.len() <= 8, "{}", handles.order.len());
-        let mut none = Handles::new(0);
-        none.learn(h(1), BlockKey(1));
-        none.retire(h(1), BlockKey(1));
-        assert_eq!(none.get(h(1)), None);
-        assert!(none.order.is_empty());
-    }
-}
+mod tests;

@@ -1,29 +1,30 @@
-//! Hashers for keys of eight bytes: none for keys that are uniform already, a seeded one for
-//! numbers that an engine chooses.
+//! Mixing of numbers that an engine chooses.
 
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Takes the key as its own hash: for [`kvasir_kv_hash::BlockKey`], which is a digest under a
-/// secret.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Identity(u64);
+/// A seeded one-to-one mix of 64-bit numbers: what comes out can stand for what went in.
+#[derive(Clone, Debug)]
+pub(crate) struct Mixer {
+    seeds: [u64; 2],
+}
 
-/// Builds [`Identity`] hashers.
-pub(crate) type IdentityState = BuildHasherDefault<Identity>;
-
-impl Hasher for Identity {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
+impl Default for Mixer {
+    /// Seeds of its own for every endpoint.
+    fn default() -> Self {
+        let random = RandomState::new();
+        Self { seeds: [random.hash_one(1_u64), random.hash_one(2_u64) | 1] }
     }
+}
 
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
+impl Mixer {
+    /// Every step can be undone: odd factors and shifted sums lose nothing.
+    pub(crate) fn mix(&self, number: u64) -> u64 {
+        let mut x = (number ^ self.seeds[0]).wrapping_mul(self.seeds[1]);
+        x ^= x >> 32;
+        x = x.wrapping_mul(0xd6e8_feb8_6659_fd93);
+        x ^= x >> 32;
+        x = x.wrapping_mul(self.seeds[1]);
+        x ^ x >> 32
     }
 }
 
@@ -88,9 +89,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_key_is_its_own_hash() {
-        let key = kvasir_kv_hash::BlockKey(0x0123_4567_89ab_cdef);
-        assert_eq!(IdentityState::default().hash_one(key), key.0);
+    fn mixed_numbers_stay_apart_and_spread() {
+        let (a, b) = (Mixer::default(), Mixer::default());
+        assert_ne!(a.mix(7), b.mix(7));
+        for shift in [0, 16, 32, 48, 54] {
+            let mixed: HashSet<u64> = (0..1024_u64).map(|n| a.mix(n << shift)).collect();
+            let high: HashSet<u64> = mixed.iter().map(|n| n >> 48).collect();
+            let low: HashSet<u64> = mixed.iter().map(|n| n & 0xffff).collect();
+            assert_eq!(mixed.len(), 1024);
+            assert!(low.len() > 950 && high.len() > 950, "{shift} {} {}", low.len(), high.len());
+        }
     }
 
     #[test]

@@ -1,85 +1,74 @@
-//! Which endpoints hold a block: one map for all of them.
+//! Which endpoints hold a block: one structure for all of them.
 //!
-//! A block's holders are packed into four bytes per endpoint and cache group and lie sorted by
-//! endpoint, so that a walk over a prompt's blocks intersects sorted lists. The only holder of a
-//! block lies in the map itself.
+//! Blocks lie in runs ([`node`]): each block of a run is the parent of the next. Only a run's first
+//! block, its *head*, is in a map. A block that cannot follow its parent in the parent's run,
+//! because another block does already or because the run is full, becomes the head of a run of its
+//! own; nothing is ever split or moved, so a place once given out stays good for as long as its
+//! endpoint has a handle for it. A prompt's walk is then a few look-ups and long comparisons.
+//!
+//! A key is the identity of a block *and of all before it*. So a block is in one place only, as
+//! long as whoever adds one looks at its parent's run, and then at the heads, under the lock of
+//! the parent's run. A run that others branch off from stays for as long as they do, up to where
+//! they branch off: what follows a new block is new.
+//!
+//! Locks: the runs' and the heads' are many small ones. Whoever holds a lock of runs may take one
+//! of heads, not the other way round, and nobody takes two of one kind.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use kvasir_kv_hash::BlockKey;
 
-use crate::hashing::IdentityState;
+use self::holder::Holder;
+use self::node::{LONGEST, Node};
+use self::runs::Runs;
+use crate::budget::{Budget, Bytes, Share};
 use crate::residency::Slot;
-use crate::terms::Tier;
+use crate::sync::{AtomicU32, Ordering, RwLock};
+use crate::table::{Full, Table};
+use crate::tiers::TierSet;
 
-/// Maps into which the index is cut. A map that grows moves all of its entries while readers
-/// wait: that is why there are many small ones.
-const PARTS: usize = 1024;
+pub(crate) mod holder;
+mod node;
+mod runs;
 
-/// A set of tiers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TierSet(u8);
+pub(crate) use self::node::Added;
 
-impl TierSet {
-    pub(crate) fn of(tier: Tier) -> Self {
-        Self(1 << tier as u8)
+/// Locks of each kind.
+const SHARDS: u32 = 1024;
+
+/// A run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct RunId(u32);
+
+/// No run.
+const NO_RUN: RunId = RunId(u32::MAX);
+
+/// A block's place: good for as long as an endpoint has a handle for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct At {
+    pub(crate) run: RunId,
+    pub(crate) offset: u16,
+}
+
+/// What a handle's value can hold: a place and 16 bits.
+impl At {
+    /// Never 0.
+    pub(crate) fn pack(self, bits: u16) -> u64 {
+        (u64::from(self.run.0) + 1) << 32 | u64::from(self.offset) << 16 | u64::from(bits)
     }
 
-    pub(crate) fn with(self, tier: Tier) -> Self {
-        Self(self.0 | Self::of(tier).0)
-    }
-
-    pub(crate) fn without(self, tier: Tier) -> Self {
-        Self(self.0 & !Self::of(tier).0)
-    }
-
-    pub(crate) fn contains(self, tier: Tier) -> bool {
-        self.0 & Self::of(tier).0 != 0
-    }
-
-    pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    pub(crate) fn fastest(self) -> Option<Tier> {
-        Tier::ALL.get(self.0.trailing_zeros() as usize).copied()
+    pub(crate) fn unpack(value: u64) -> (Self, u16) {
+        let run = RunId((value >> 32).wrapping_sub(1) as u32);
+        (Self { run, offset: (value >> 16) as u16 }, value as u16)
     }
 }
 
-/// One endpoint's copies of one block in one group: slot (16 bits), group (8), tiers (8).
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Holder(u32);
-
-impl Holder {
-    pub(crate) fn new(slot: Slot, group: u8, tiers: TierSet) -> Self {
-        Self(u32::from(slot.number()) << 16 | u32::from(group) << 8 | u32::from(tiers.0))
-    }
-
-    pub(crate) fn slot(self) -> Slot {
-        Slot::new((self.0 >> 16) as u16)
-    }
-
-    pub(crate) fn group(self) -> u8 {
-        (self.0 >> 8) as u8
-    }
-
-    pub(crate) fn tiers(self) -> TierSet {
-        TierSet(self.0 as u8)
-    }
-
-    /// Slot and group: what holders are sorted by and unique in.
-    fn place(self) -> u32 {
-        self.0 >> 8
-    }
-
-    fn merged(self, other: Self) -> Self {
-        Self(self.0 | u32::from(other.tiers().0))
-    }
-
-    pub(crate) fn with_tiers(self, tiers: TierSet) -> Self {
-        Self(self.0 & !0xff | u32::from(tiers.0))
-    }
+/// Copies to add: whose, in which group, in which tiers (none: only the place in the chain).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Put {
+    pub(crate) slot: Slot,
+    pub(crate) group: u8,
+    pub(crate) tiers: TierSet,
 }
 
 /// What one endpoint held of one block in any group, before and after an update.
@@ -89,210 +78,349 @@ pub(crate) struct Change {
     pub(crate) after: TierSet,
     /// Whether anything changed in any single group.
     pub(crate) changed: bool,
+    /// Blocks that are no longer in a tier, per tier.
+    pub(crate) gone: [usize; 4],
+    /// Other blocks that lost all of their copies, for want of bytes.
+    pub(crate) cut: usize,
 }
 
-/// The holders of every block, and how many cache groups each endpoint needs for a credit.
+/// All runs.
 pub(crate) struct Index {
-    parts: Box<[Part]>,
-    required: Vec<u16>,
-}
-
-impl Index {
-    pub(crate) fn new() -> Self {
-        Self { parts: (0..PARTS).map(|_| Part::default()).collect(), required: Vec::new() }
-    }
-
-    /// Adds copies of a block.
-    pub(crate) fn add(&mut self, key: BlockKey, holder: Holder) -> Change {
-        self.parts[part_of(key)].add(key, holder)
-    }
-
-    /// Ends the residency of a block in one tier of one group.
-    pub(crate) fn remove(&mut self, key: BlockKey, slot: Slot, group: u8, tier: Tier) -> Change {
-        self.parts[part_of(key)].keep(key, slot, |holder| {
-            if holder.group() == group { holder.tiers().without(tier) } else { holder.tiers() }
-        })
-    }
-
-    /// Ends the residency of a block in every tier and group of an endpoint.
-    pub(crate) fn evict(&mut self, key: BlockKey, slot: Slot) -> Change {
-        self.parts[part_of(key)].keep(key, slot, |_| TierSet::default())
-    }
-
-    /// Sets how many groups have to hold a block before it counts; 0 for no credit at all.
-    pub(crate) fn require(&mut self, slot: Slot, groups: u16) {
-        if self.required.len() <= slot.index() {
-            self.required.resize(slot.index() + 1, 0);
-        }
-        self.required[slot.index()] = groups;
-    }
-
-    /// The holders of a block, sorted by slot, then by group.
-    pub(crate) fn holders(&self, key: BlockKey) -> &[Holder] {
-        self.parts[part_of(key)].holders(key)
-    }
-
-    /// The tier in which an endpoint holds a block, given all of its [`Holder`]s there: in each
-    /// group the fastest counts, among groups the slowest. `None` when a group lacks the block.
-    pub(crate) fn credit(&self, slot: Slot, holders: &[Holder]) -> Option<Tier> {
-        let required = self.required.get(slot.index()).copied().unwrap_or(0);
-        if required == 0 || holders.len() != usize::from(required) {
-            return None;
-        }
-        holders.iter().filter_map(|holder| holder.tiers().fastest()).max()
-    }
-
-    /// Blocks that any endpoint holds.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.parts.iter().map(|part| part.holders.len()).sum()
-    }
-}
-
-fn part_of(key: BlockKey) -> usize {
-    // Bits that the maps use neither to find a bucket (the lowest) nor to compare (the highest).
-    (key.0 >> 40) as usize % PARTS
-}
-
-/// Where the holders of one block are.
-#[derive(Clone, Copy)]
-enum Holders {
-    One(Holder),
-    /// A place in [`Part::lists`], with two holders or more.
-    Many(u32),
+    heads: Box<[RwLock<Table>]>,
+    shards: Box<[Shard]>,
+    budget: Budget,
 }
 
 #[derive(Default)]
-struct Part {
-    holders: HashMap<BlockKey, Holders, IdentityState>,
-    lists: Vec<Vec<Holder>>,
-    free: Vec<u32>,
+struct Shard {
+    /// Counts the times that residency ended in any run of the shard: a reader that took several
+    /// looks finds out whether they fit together.
+    removals: AtomicU32,
+    runs: RwLock<Runs>,
 }
 
-impl Part {
-    fn holders(&self, key: BlockKey) -> &[Holder] {
-        match self.holders.get(&key) {
-            None => &[],
-            Some(Holders::One(holder)) => std::slice::from_ref(holder),
-            Some(Holders::Many(at)) => &self.lists[*at as usize],
+/// A part of a prompt as one run has it.
+pub(crate) struct Stretch<'a> {
+    /// The pieces of the run's holders.
+    pub(crate) holders: &'a [Holder],
+    /// How many blocks of the run, from its first on, are the prompt's.
+    pub(crate) len: u16,
+}
+
+/// The state of a shard at one look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    shard: u32,
+    removals: u32,
+}
+
+/// What became of an attempt to place blocks.
+enum Placed {
+    /// So many of them, from this place on.
+    There(At, usize, Added),
+    /// Something else was there first: try again.
+    Raced,
+    /// The bytes do not suffice.
+    Full,
+}
+
+impl Index {
+    pub(crate) fn new(limit: usize) -> Self {
+        let budget = Budget::new(limit);
+        // Taken even where there is no room for it: then there is none for anything.
+        budget.reserve().take(SHARDS as usize * (size_of::<Shard>() + size_of::<RwLock<Table>>()));
+        Self {
+            heads: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            budget,
         }
     }
 
-    fn add(&mut self, key: BlockKey, holder: Holder) -> Change {
-        let Some(holders) = self.holders.get_mut(&key) else {
-            self.holders.insert(key, Holders::One(holder));
-            return Change { before: TierSet::default(), after: holder.tiers(), changed: true };
-        };
-        let at = match holders {
-            Holders::Many(at) => *at,
-            Holders::One(one) if one.place() == holder.place() => {
-                let (old, new) = (*one, one.merged(holder));
-                *one = new;
-                let (before, after) = (old.tiers(), new.tiers());
-                return Change { before, after, changed: before != after };
-            }
-            Holders::One(one) => {
-                let list = vec![*one];
-                let at = place_list(&mut self.lists, &mut self.free, list);
-                *holders = Holders::Many(at);
-                at
-            }
-        };
-        let list = &mut self.lists[at as usize];
-        let before = union(&list[run(list, holder.slot())]);
-        let changed = match list.binary_search_by_key(&holder.place(), |h| h.place()) {
-            Ok(there) => {
-                let old = list[there];
-                list[there] = old.merged(holder);
-                list[there] != old
-            }
-            Err(there) => {
-                list.insert(there, holder);
-                true
-            }
-        };
-        Change { before, after: TierSet(before.0 | holder.tiers().0), changed }
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
     }
 
-    /// Reduces every holder of `slot` to the tiers that `left` leaves it.
-    fn keep(&mut self, key: BlockKey, slot: Slot, left: impl Fn(Holder) -> TierSet) -> Change {
-        match self.holders.get_mut(&key) {
-            Some(Holders::One(one)) if one.slot() == slot => {
-                let (before, after) = (one.tiers(), left(*one));
-                *one = one.with_tiers(after);
-                if after.is_empty() {
-                    self.holders.remove(&key);
+    /// Places blocks behind `parent`, or at a prompt's start, and adds copies of them. Calls
+    /// `placed` for each stretch of them; returns how many there was room for.
+    pub(crate) fn add(
+        &self,
+        mut parent: Option<At>,
+        keys: &[BlockKey],
+        put: Put,
+        mut placed: impl FnMut(At, usize, Added),
+    ) -> usize {
+        let mut done = 0;
+        while done < keys.len() {
+            match self.add_some(parent, &keys[done..], put) {
+                Placed::There(at, len, added) => {
+                    done += len;
+                    parent = Some(At { offset: at.offset + (len - 1) as u16, ..at });
+                    placed(at, len, added);
                 }
-                Change { before, after, changed: before != after }
+                Placed::Raced => {}
+                Placed::Full => break,
             }
-            Some(Holders::Many(at)) => {
-                let at = *at;
-                let change = shrink(&mut self.lists[at as usize], slot, left);
-                self.settle(key, at);
-                change
+        }
+        done
+    }
+
+    /// Adds copies of one block whose place is known.
+    pub(crate) fn add_at(&self, at: At, put: Put) -> Option<Added> {
+        let mut runs = self.shard(at.run).runs.write();
+        let node = runs.get_mut(at.run)?;
+        node.add(at.offset..at.offset + 1, put, &mut self.budget.ordinary())
+    }
+
+    /// Keeps of an endpoint's copies of a block, in one group or in all, what `keep` names.
+    pub(crate) fn reduce(&self, at: At, slot: Slot, group: Option<u8>, keep: TierSet) -> Change {
+        let shard = self.shard(at.run);
+        let mut runs = shard.runs.write();
+        let Some(node) = runs.get_mut(at.run) else { return Change::default() };
+        let change = node.reduce(at.offset, slot, group, keep, &mut self.budget.reserve());
+        if change.changed {
+            shard.removals.fetch_add(1, Ordering::Release);
+        }
+        change
+    }
+
+    /// Ends what an endpoint holds of a block and the use of its place.
+    pub(crate) fn forget(&self, at: At, slot: Slot) -> Change {
+        self.leave(at.run, |node, bytes| node.forget(at.offset, slot, bytes)).unwrap_or_default()
+    }
+
+    /// Ends everything an endpoint holds of a run, and the use of its places.
+    pub(crate) fn forget_run(&self, run: RunId, slot: Slot) {
+        self.leave(run, |node, _| node.forget_all(slot));
+    }
+
+    /// The key of a block whose place is known, and its distance from the start of its prompt.
+    pub(crate) fn block(&self, at: At) -> Option<(BlockKey, u32)> {
+        let runs = self.shard(at.run).runs.read();
+        let node = runs.get(at.run)?;
+        let key = node.keys().get(usize::from(at.offset))?;
+        Some((*key, node.depth.saturating_add(u32::from(at.offset))))
+    }
+
+    /// Looks at the run that begins with the first of `keys`; `None` when there is none.
+    pub(crate) fn look<T>(
+        &self,
+        keys: &[BlockKey],
+        see: impl FnOnce(Stretch<'_>) -> T,
+    ) -> Option<(T, Look)> {
+        let run = self.head(*keys.first()?)?;
+        let shard = self.shard(run);
+        let runs = shard.runs.read();
+        let node = runs.get(run)?;
+        let len = node.common(0, keys) as u16;
+        if len == 0 {
+            // Given up and used again since the head was read.
+            return None;
+        }
+        let removals = shard.removals.load(Ordering::Acquire);
+        let seen = see(Stretch { holders: node.holders(), len });
+        Some((seen, Look { shard: run.0 % SHARDS, removals }))
+    }
+
+    /// Whether no residency ended since a look, in any run of its shard.
+    pub(crate) fn is_unchanged(&self, look: Look) -> bool {
+        self.shards[look.shard as usize].removals.load(Ordering::Acquire) == look.removals
+    }
+
+    /// How many runs there are.
+    #[cfg(test)]
+    pub(crate) fn runs(&self) -> usize {
+        self.shards.iter().map(|shard| shard.runs.read().used()).sum()
+    }
+
+    /// Applies an update that may make a run shorter or unused.
+    fn leave<T>(
+        &self,
+        run: RunId,
+        update: impl FnOnce(&mut Node, &mut Share<'_>) -> T,
+    ) -> Option<T> {
+        let bytes = &mut self.budget.reserve();
+        let (result, mut parent) = {
+            let shard = self.shard(run);
+            let mut runs = shard.runs.write();
+            let node = runs.get_mut(run).filter(|node| !node.keys().is_empty())?;
+            let result = update(node, bytes);
+            shard.removals.fetch_add(1, Ordering::Release);
+            (result, self.settle(&mut runs, run, bytes))
+        };
+        // A run that is gone is no branch of its parent any more.
+        while let Some(run) = parent {
+            let mut runs = self.shard(run).runs.write();
+            if let Some(node) = runs.get_mut(run) {
+                node.unbranch();
             }
-            _ => Change::default(),
+            parent = self.settle(&mut runs, run, bytes);
+        }
+        Some(result)
+    }
+
+    /// Takes back what of a run nobody needs; the run it branched off from, if it is gone.
+    fn settle(&self, runs: &mut Runs, run: RunId, bytes: &mut Share<'_>) -> Option<RunId> {
+        let node = runs.get_mut(run)?;
+        if !node.is_unused() {
+            node.trim(bytes);
+            return None;
+        }
+        let parent = node.parent();
+        if let Some(head) = node.keys().first() {
+            let mut heads = self.heads_of(*head).write();
+            heads.remove(head.0);
+            heads.shrink(bytes);
+        }
+        runs.give_back(run, bytes);
+        parent
+    }
+
+    fn add_some(&self, parent: Option<At>, keys: &[BlockKey], put: Put) -> Placed {
+        let Some(first) = keys.first() else { return Placed::Full };
+        let Some(parent) = parent else {
+            return match self.head(*first) {
+                Some(run) => self.add_to_head(run, keys, put),
+                None => self.add_run(None, 0, keys, put),
+            };
+        };
+        let next = usize::from(parent.offset) + 1;
+        let depth = {
+            let mut runs = self.shard(parent.run).runs.write();
+            let Some(node) = runs.get_mut(parent.run) else { return Placed::Full };
+            let mut len = node.common(next, keys);
+            if len == 0 {
+                let branch = if node.has_branches() { self.head(*first) } else { None };
+                if let Some(run) = branch {
+                    drop(runs);
+                    return self.add_to_head(run, keys, put);
+                }
+                if next == node.keys().len() && next < LONGEST {
+                    len = keys.len().min(LONGEST - next);
+                    if !node.append(&keys[..len], &mut self.budget.ordinary()) {
+                        return Placed::Full;
+                    }
+                }
+            }
+            if len > 0 {
+                let at = At { run: parent.run, offset: next as u16 };
+                return self.mark(node, at, len, put);
+            }
+            node.depth.saturating_add(next as u32)
+        };
+        self.add_run(Some(parent), depth, keys, put)
+    }
+
+    /// Adds copies of blocks that lie in a run already, in front.
+    fn add_to_head(&self, run: RunId, keys: &[BlockKey], put: Put) -> Placed {
+        let mut runs = self.shard(run).runs.write();
+        let Some(node) = runs.get_mut(run) else { return Placed::Raced };
+        match node.common(0, keys) {
+            0 => Placed::Raced,
+            len => self.mark(node, At { run, offset: 0 }, len, put),
         }
     }
 
-    /// Gives up a list that is no longer needed.
-    fn settle(&mut self, key: BlockKey, at: u32) {
-        let list = &mut self.lists[at as usize];
-        match list[..] {
-            [] => drop(self.holders.remove(&key)),
-            [one] => drop(self.holders.insert(key, Holders::One(one))),
-            _ => return,
+    fn mark(&self, node: &mut Node, at: At, len: usize, put: Put) -> Placed {
+        let range = at.offset..at.offset + len as u16;
+        let bytes = &mut self.budget.ordinary();
+        match node.add(range, put, bytes) {
+            Some(added) => Placed::There(at, len, added),
+            None => {
+                node.trim(bytes);
+                Placed::Full
+            }
         }
-        *list = Vec::new();
-        self.free.push(at);
+    }
+
+    /// Makes a run of blocks that are nowhere yet, unless another thread was faster.
+    fn add_run(&self, parent: Option<At>, depth: u32, keys: &[BlockKey], put: Put) -> Placed {
+        let Some(first) = keys.first() else { return Placed::Full };
+        let len = keys.len().min(LONGEST);
+        let node = Node::new(depth, parent.map(|at| at.run));
+        let Some((run, added)) = self.build(*first, node, &keys[..len], put) else {
+            return Placed::Full;
+        };
+        let published = match parent {
+            None => self.publish(*first, run),
+            Some(parent) => {
+                let next = usize::from(parent.offset) + 1;
+                let mut runs = self.shard(parent.run).runs.write();
+                // Between the two looks another endpoint may have put the block behind its parent.
+                match runs.get_mut(parent.run) {
+                    Some(node) => match node.keys().get(next) {
+                        Some(there) if there == first => Ok(false),
+                        None if next < LONGEST => Ok(false),
+                        _ => {
+                            let published = self.publish(*first, run);
+                            if published == Ok(true) {
+                                node.branch(parent.offset);
+                            }
+                            published
+                        }
+                    },
+                    None => Ok(false),
+                }
+            }
+        };
+        if published == Ok(true) {
+            return Placed::There(At { run, offset: 0 }, len, added);
+        }
+        let mut runs = self.shard(run).runs.write();
+        runs.give_back(run, &mut self.budget.reserve());
+        if published.is_err() { Placed::Full } else { Placed::Raced }
+    }
+
+    /// A run that nobody can find yet.
+    fn build(
+        &self,
+        head: BlockKey,
+        mut node: Node,
+        keys: &[BlockKey],
+        put: Put,
+    ) -> Option<(RunId, Added)> {
+        let shard = shard_of(head);
+        let bytes = &mut self.budget.ordinary();
+        let range: Range<u16> = 0..keys.len() as u16;
+        let added = node.append(keys, bytes).then(|| node.add(range, put, bytes)).flatten();
+        let index = added
+            .as_ref()
+            .and_then(|_| self.shards[shard as usize].runs.write().take(shard, &mut node, bytes));
+        match (index, added) {
+            (Some(run), Some(added)) => Some((run, added)),
+            _ => {
+                node.release(bytes);
+                None
+            }
+        }
+    }
+
+    /// Puts a run's head on the map; `false` when there is one already.
+    fn publish(&self, head: BlockKey, run: RunId) -> Result<bool, Full> {
+        let mut heads = self.heads_of(head).write();
+        if heads.get(head.0).is_some() {
+            return Ok(false);
+        }
+        let value = u64::from(run.0) + 1;
+        heads.insert(head.0, value, &mut self.budget.ordinary()).map(|_| true)
+    }
+
+    fn head(&self, key: BlockKey) -> Option<RunId> {
+        let value = self.heads_of(key).read().get(key.0)?;
+        Some(RunId(value.wrapping_sub(1) as u32))
+    }
+
+    fn heads_of(&self, key: BlockKey) -> &RwLock<Table> {
+        &self.heads[shard_of(key) as usize]
+    }
+
+    fn shard(&self, run: RunId) -> &Shard {
+        &self.shards[(run.0 % SHARDS) as usize]
     }
 }
 
-/// Puts a list where [`Holders::Many`] finds it.
-fn place_list(lists: &mut Vec<Vec<Holder>>, free: &mut Vec<u32>, list: Vec<Holder>) -> u32 {
-    match free.pop() {
-        Some(at) => {
-            lists[at as usize] = list;
-            at
-        }
-        None => {
-            lists.push(list);
-            // A part with 2^32 lists would not fit into memory.
-            (lists.len() - 1) as u32
-        }
-    }
-}
-
-/// Where the holders of one slot are in a sorted list.
-fn run(list: &[Holder], slot: Slot) -> Range<usize> {
-    let start = list.partition_point(|holder| holder.slot() < slot);
-    let len = list[start..].iter().take_while(|holder| holder.slot() == slot).count();
-    start..start + len
-}
-
-fn union(holders: &[Holder]) -> TierSet {
-    TierSet(holders.iter().fold(0, |set, holder| set | holder.tiers().0))
-}
-
-fn shrink(list: &mut Vec<Holder>, slot: Slot, left: impl Fn(Holder) -> TierSet) -> Change {
-    let range = run(list, slot);
-    let before = union(&list[range.clone()]);
-    let mut kept = range.start;
-    let mut changed = false;
-    for at in range.clone() {
-        let tiers = left(list[at]);
-        changed |= tiers != list[at].tiers();
-        if !tiers.is_empty() {
-            list[kept] = list[at].with_tiers(tiers);
-            kept += 1;
-        }
-    }
-    let after = union(&list[range.start..kept]);
-    list.drain(kept..range.end);
-    if list.capacity() > 8 && list.len() < list.capacity() / 4 {
-        list.shrink_to(list.len() * 2);
-    }
-    Change { before, after, changed }
+/// From the bits that tables use least.
+fn shard_of(key: BlockKey) -> u32 {
+    key.0 as u32 % SHARDS
 }
 
 #[cfg(test)]

@@ -11,20 +11,25 @@
 //!
 //! This crate does no I/O, reads no clock and knows nothing of HTTP, sockets, requests or policies.
 
+mod budget;
 mod endpoint;
+mod gates;
 mod handles;
 mod hashing;
 mod index;
+mod keying;
 mod orphans;
 mod overlap;
 mod query;
 mod residency;
 mod slots;
 mod stored;
+mod sync;
+mod table;
 mod terms;
-mod writer;
+mod tiers;
 
 pub use self::overlap::{Overlap, Overlaps};
 pub use self::residency::{Inventory, Limits, Slot, SlotStats};
-pub use self::stored::{Applied, Group, GroupKind, StoredBlocks};
+pub use self::stored::{Applied, Group, GroupKind, Identity, StoredBlocks};
 pub use self::terms::{AbsentReason, EngineHash, PartialReason, SuspectReason, Tier, Trust};

@@ -1,21 +1,25 @@
-//! Blocks whose parent is unknown: kept aside, never credited, until the parent's handle is
-//! learned.
+//! Blocks of which too little is known to credit them: those whose parent is unknown, until its
+//! handle is learned, and those known by their handle alone, until it is learned itself.
 //!
 //! They are kept block by block and not as runs: what is removed from the middle of a run takes
 //! only that block's residency with it, while the blocks after it still know their place.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kvasir_kv_hash::{BlockExtra, BlockKey, KeySpace};
+use kvasir_kv_hash::{BlockExtra, BlockKey};
 
+use crate::budget::{Bytes, Own, Share};
 use crate::hashing::SeededState;
-use crate::index::TierSet;
+use crate::keying::Keyer;
 use crate::stored::Content;
 use crate::terms::{EngineHash, Tier};
+use crate::tiers::TierSet;
 
 /// Content that one block may carry before it counts as two against the limit. A block of 1,024
 /// tokens still counts as one.
 const UNIT_BYTES: usize = 8 * 1024;
+/// What an orphan takes besides its content: its places in three collections.
+const ORPHAN_BYTES: usize = 384;
 
 /// The orphans of one endpoint, at most one per handle.
 #[derive(Debug)]
@@ -29,26 +33,59 @@ pub(crate) struct Orphans {
     limit: usize,
 }
 
-/// One block whose parent is not known yet.
+/// One block kept aside.
 #[derive(Debug)]
 pub(crate) struct Orphan {
-    parent: EngineHash,
-    tokens: Box<[u32]>,
-    extras: Box<[(Box<[u8]>, i64)]>,
+    /// What it is made of and follows; `None` where only its handle is known.
+    place: Option<OrphanPlace>,
     /// Where it is resident, one entry a group; nowhere once all of it was removed.
     copies: Vec<(u8, TierSet)>,
     age: u64,
 }
 
+#[derive(Debug)]
+struct OrphanPlace {
+    parent: EngineHash,
+    tokens: Box<[u32]>,
+    extras: Box<[(Box<[u8]>, i64)]>,
+    lookahead: Box<[u32]>,
+}
+
+impl OrphanPlace {
+    fn new(parent: EngineHash, block: &Content<'_>) -> Self {
+        let extras = block.extras.iter().map(|extra| (extra.identity.into(), extra.offset));
+        Self {
+            parent,
+            tokens: block.tokens.as_slice().into(),
+            extras: extras.collect(),
+            lookahead: block.lookahead.into(),
+        }
+    }
+
+    fn is(&self, parent: EngineHash, block: &Content<'_>) -> bool {
+        let kept = self.extras.iter().map(|(identity, offset)| (&**identity, *offset));
+        self.parent == parent
+            && *self.tokens == *block.tokens.as_slice()
+            && *self.lookahead == *block.lookahead
+            && kept.eq(block.extras.iter().map(|extra| (extra.identity, extra.offset)))
+    }
+
+    fn bytes(&self) -> usize {
+        let identities: usize = self.extras.iter().map(|(identity, _)| identity.len() + 48).sum();
+        (self.tokens.len() + self.lookahead.len()) * 4 + identities
+    }
+}
+
 impl Orphan {
     /// The block's key, now that its parent's is known.
-    pub(crate) fn key(&self, space: &KeySpace, parent: BlockKey) -> BlockKey {
-        let extras: Vec<BlockExtra<'_>> = self
+    pub(crate) fn key(&self, keyer: &mut Keyer<'_>, parent: BlockKey) -> Option<BlockKey> {
+        let place = self.place.as_ref()?;
+        let extras: Vec<BlockExtra<'_>> = place
             .extras
             .iter()
             .map(|(identity, offset)| BlockExtra { identity, offset: *offset })
             .collect();
-        space.next(parent, &self.tokens, &extras)
+        Some(keyer.key(parent, &place.tokens, &extras, &place.lookahead))
     }
 
     /// Where it is resident, one entry a group.
@@ -56,16 +93,17 @@ impl Orphan {
         &self.copies
     }
 
-    fn is(&self, parent: EngineHash, block: &Content<'_>) -> bool {
-        let kept = self.extras.iter().map(|(identity, offset)| (&**identity, *offset));
-        self.parent == parent
-            && *self.tokens == *block.tokens
-            && kept.eq(block.extras.iter().map(|extra| (extra.identity, extra.offset)))
+    /// The copies of one that is known by its handle alone; those of any other go with its place.
+    pub(crate) fn into_bare_copies(self) -> Vec<(u8, TierSet)> {
+        if self.place.is_none() { self.copies } else { Vec::new() }
+    }
+
+    fn bytes(&self) -> usize {
+        ORPHAN_BYTES + self.place.as_ref().map_or(0, OrphanPlace::bytes)
     }
 
     fn weight(&self) -> usize {
-        let identities: usize = self.extras.iter().map(|(identity, _)| identity.len() + 32).sum();
-        1 + (self.tokens.len() * 4 + identities) / UNIT_BYTES
+        1 + (self.bytes() - ORPHAN_BYTES) / UNIT_BYTES
     }
 }
 
@@ -87,36 +125,58 @@ impl Orphans {
     }
 
     /// Keeps `block` aside until `parent` is learned; the oldest go when there are too many.
+    /// Whether there was room.
     ///
     /// A handle that already names another orphan is taken for a new block: the old one goes.
-    pub(crate) fn park(&mut self, parent: EngineHash, block: &Content<'_>, group: u8, tier: Tier) {
-        match self.blocks.get_mut(&block.hash) {
-            Some(orphan) if orphan.is(parent, block) => return add_copy(orphan, group, tier),
-            Some(_) => drop(self.remove(block.hash)),
-            None => {}
+    pub(crate) fn park(
+        &mut self,
+        parent: EngineHash,
+        block: &Content<'_>,
+        copy: (u8, Tier),
+        own: &mut Own,
+        share: Share<'_>,
+    ) -> bool {
+        let mut copies = Vec::new();
+        if let Some(orphan) = self.blocks.get_mut(&block.hash) {
+            if orphan.place.as_ref().is_some_and(|place| place.is(parent, block)) {
+                add_copy(&mut orphan.copies, copy);
+                return true;
+            }
+            copies = self
+                .remove(block.hash, own, share)
+                .map(Orphan::into_bare_copies)
+                .unwrap_or_default();
         }
-        let age = self.next_age;
-        self.next_age += 1;
-        let extras = block.extras.iter().map(|extra| (extra.identity.into(), extra.offset));
-        let orphan = Orphan {
-            parent,
-            tokens: block.tokens.into(),
-            extras: extras.collect(),
-            copies: vec![(group, TierSet::of(tier))],
-            age,
-        };
-        self.weight += orphan.weight();
-        self.children.insert((parent, block.hash));
-        self.by_age.insert(age, block.hash);
-        self.blocks.insert(block.hash, orphan);
-        while self.weight > self.limit {
-            let Some((_, oldest)) = self.by_age.pop_first() else { break };
-            self.remove(oldest);
+        add_copy(&mut copies, copy);
+        self.keep(block.hash, Some(OrphanPlace::new(parent, block)), copies, own, share)
+    }
+
+    /// Keeps a copy aside until `hash` is learned. Whether there was room.
+    pub(crate) fn park_bare(
+        &mut self,
+        hash: EngineHash,
+        copy: (u8, Tier),
+        own: &mut Own,
+        share: Share<'_>,
+    ) -> bool {
+        if let Some(orphan) = self.blocks.get_mut(&hash) {
+            add_copy(&mut orphan.copies, copy);
+            return true;
         }
+        let mut copies = Vec::new();
+        add_copy(&mut copies, copy);
+        self.keep(hash, None, copies, own, share)
     }
 
     /// Ends one residency of an orphan and keeps what follows from its handle.
-    pub(crate) fn remove_copy(&mut self, hash: EngineHash, group: u8, tier: Tier) -> bool {
+    pub(crate) fn remove_copy(
+        &mut self,
+        hash: EngineHash,
+        copy: (u8, Tier),
+        own: &mut Own,
+        share: Share<'_>,
+    ) -> bool {
+        let (group, tier) = copy;
         let Some(orphan) = self.blocks.get_mut(&hash) else { return false };
         let Some(at) = orphan.copies.iter().position(|(of, _)| *of == group) else { return false };
         let tiers = &mut orphan.copies[at].1;
@@ -125,83 +185,86 @@ impl Orphans {
         if tiers.is_empty() {
             orphan.copies.swap_remove(at);
         }
+        if orphan.copies.is_empty() && orphan.place.is_none() {
+            self.remove(hash, own, share);
+        }
         there
     }
 
     /// Takes out one orphan that waits for `parent`.
-    pub(crate) fn take_child(&mut self, parent: EngineHash) -> Option<(EngineHash, Orphan)> {
+    pub(crate) fn take_child(
+        &mut self,
+        parent: EngineHash,
+        own: &mut Own,
+        share: Share<'_>,
+    ) -> Option<(EngineHash, Orphan)> {
         let all = (parent, EngineHash(u64::MIN))..=(parent, EngineHash(u64::MAX));
         let hash = self.children.range(all).next()?.1;
-        self.remove(hash).map(|orphan| (hash, orphan))
+        self.remove(hash, own, share).map(|orphan| (hash, orphan))
     }
 
     /// Takes out the orphan of this handle.
-    pub(crate) fn remove(&mut self, hash: EngineHash) -> Option<Orphan> {
+    pub(crate) fn remove(
+        &mut self,
+        hash: EngineHash,
+        own: &mut Own,
+        share: Share<'_>,
+    ) -> Option<Orphan> {
         let orphan = self.blocks.remove(&hash)?;
-        self.children.remove(&(orphan.parent, hash));
+        if let Some(place) = &orphan.place {
+            self.children.remove(&(place.parent, hash));
+        }
         self.by_age.remove(&orphan.age);
         self.weight -= orphan.weight();
+        own.with(share).give(orphan.bytes());
+        if self.blocks.is_empty() {
+            // Its capacity is paid for by the blocks in it.
+            self.blocks = HashMap::default();
+        }
         Some(orphan)
     }
 
-    /// Forgets all of them.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::new(self.limit);
+    /// Forgets all of them; how many there were.
+    pub(crate) fn clear(&mut self, own: &mut Own, share: Share<'_>) -> usize {
+        let bytes: usize = self.blocks.values().map(Orphan::bytes).sum();
+        own.with(share).give(bytes);
+        std::mem::replace(self, Self::new(self.limit)).len()
+    }
+
+    fn keep(
+        &mut self,
+        hash: EngineHash,
+        place: Option<OrphanPlace>,
+        copies: Vec<(u8, TierSet)>,
+        own: &mut Own,
+        share: Share<'_>,
+    ) -> bool {
+        let age = self.next_age;
+        self.next_age += 1;
+        let orphan = Orphan { place, copies, age };
+        if !own.with(share).take(orphan.bytes()) {
+            return false;
+        }
+        self.weight += orphan.weight();
+        if let Some(place) = &orphan.place {
+            self.children.insert((place.parent, hash));
+        }
+        self.by_age.insert(age, hash);
+        self.blocks.insert(hash, orphan);
+        while self.weight > self.limit {
+            let Some((_, oldest)) = self.by_age.pop_first() else { break };
+            self.remove(oldest, own, share);
+        }
+        self.blocks.contains_key(&hash)
     }
 }
 
-fn add_copy(orphan: &mut Orphan, group: u8, tier: Tier) {
-    match orphan.copies.iter_mut().find(|(of, _)| *of == group) {
-        Some((_, tiers)) => *tiers = tiers.with(tier),
-        None => orphan.copies.push((group, TierSet::of(tier))),
+fn add_copy(copies: &mut Vec<(u8, TierSet)>, (group, tier): (u8, Tier)) {
+    match copies.iter_mut().find(|(of, _)| *of == group) {
+        Some((_, tiers)) => *tiers = tiers.with(TierSet::of(tier)),
+        None => copies.push((group, TierSet::of(tier))),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn block(hash: u64, tokens: &[u32]) -> Content<'_> {
-        Content { hash: EngineHash(hash), tokens, extras: &[] }
-    }
-
-    #[test]
-    fn the_oldest_orphan_goes_first_and_large_ones_count_more() {
-        let mut orphans = Orphans::new(3);
-        let parent = EngineHash(100);
-        for hash in 1..=4 {
-            orphans.park(parent, &block(hash, &[1, 2]), 0, Tier::Device);
-        }
-        assert_eq!(orphans.len(), 3);
-        assert!(orphans.remove(EngineHash(1)).is_none());
-        let large = vec![7; 4096];
-        orphans.park(parent, &block(5, &large), 0, Tier::Device);
-        assert_eq!(orphans.len(), 1);
-        orphans.park(parent, &block(6, &vec![7; 1 << 16]), 0, Tier::Device);
-        assert_eq!((orphans.len(), orphans.weight), (0, 0));
-        assert!(orphans.children.is_empty() && orphans.by_age.is_empty());
-    }
-
-    #[test]
-    fn a_repeated_orphan_adds_copies_and_another_one_replaces() {
-        let mut orphans = Orphans::new(10);
-        orphans.park(EngineHash(9), &block(1, &[1, 2]), 0, Tier::Device);
-        orphans.park(EngineHash(9), &block(1, &[1, 2]), 0, Tier::Host);
-        orphans.park(EngineHash(9), &block(1, &[1, 2]), 3, Tier::Host);
-        assert!(orphans.remove_copy(EngineHash(1), 0, Tier::Device));
-        assert!(!orphans.remove_copy(EngineHash(1), 0, Tier::Device));
-        let host = TierSet::of(Tier::Host);
-        assert_eq!(orphans.blocks[&EngineHash(1)].copies(), [(0, host), (3, host)]);
-        orphans.park(EngineHash(8), &block(1, &[1, 2]), 0, Tier::Disk);
-        assert!(orphans.take_child(EngineHash(9)).is_none());
-        let only = |tier| [(0, TierSet::of(tier))];
-        assert_eq!(orphans.blocks[&EngineHash(1)].copies(), only(Tier::Disk));
-        orphans.park(EngineHash(8), &block(1, &[1, 3]), 0, Tier::Host);
-        assert_eq!(orphans.blocks[&EngineHash(1)].copies(), only(Tier::Host));
-        let extras = [BlockExtra { identity: b"i", offset: 0 }];
-        let other = Content { extras: &extras, ..block(1, &[1, 3]) };
-        orphans.park(EngineHash(8), &other, 0, Tier::Remote);
-        let (hash, orphan) = orphans.take_child(EngineHash(8)).unwrap();
-        assert_eq!((hash, orphan.copies()), (EngineHash(1), &only(Tier::Remote)[..]));
-    }
-}
+mod tests;

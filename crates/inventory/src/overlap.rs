@@ -43,6 +43,11 @@ impl Overlaps {
         self.by_slot.get(slot.index()).copied().unwrap_or_default()
     }
 
+    /// None of so many endpoints holds anything yet.
+    pub(crate) fn with_slots(slots: usize) -> Self {
+        Self { by_slot: vec![Overlap::default(); slots] }
+    }
+
     /// Notes what `slot` holds.
     pub(crate) fn set(&mut self, slot: Slot, overlap: Overlap) {
         if self.by_slot.len() <= slot.index() {

@@ -19,6 +19,11 @@ impl EngineHash {
         let tail = &digest[digest.len().saturating_sub(8)..];
         Self(tail.iter().fold(0, |acc, byte| acc << 8 | u64::from(*byte)))
     }
+
+    /// Its upper and its lower half.
+    pub(crate) fn words(self) -> [u32; 2] {
+        [(self.0 >> 32) as u32, self.0 as u32]
+    }
 }
 
 impl fmt::Debug for EngineHash {
@@ -97,6 +102,8 @@ pub enum PartialReason {
     Orphans,
     /// Blocks that the events did not describe well enough were left out.
     BlocksLeftOut,
+    /// Blocks were given up to stay within the byte budget.
+    ByteBudget,
 }
 
 /// Why a picture may claim too much.
@@ -148,6 +155,7 @@ impl Trust {
             Self::Partial(PartialReason::LostBatch) => "lost_batch",
             Self::Partial(PartialReason::Orphans) => "orphans",
             Self::Partial(PartialReason::BlocksLeftOut) => "blocks_left_out",
+            Self::Partial(PartialReason::ByteBudget) => "byte_budget",
             Self::Suspect(SuspectReason::LifeInDoubt) => "life_in_doubt",
             Self::Suspect(SuspectReason::Schema) => "schema",
             Self::Suspect(SuspectReason::ExtraKeysUnpublished) => "extra_keys_unpublished",

@@ -3,9 +3,12 @@
 use kvasir_kv_hash::{BlockExtra, Scope};
 
 use super::*;
-use crate::stored::{Group, GroupKind};
+use crate::stored::{Group, GroupKind, Identity};
 
+mod bytes;
 mod groups;
+mod identity;
+mod kinds;
 mod orphans;
 mod threads;
 
@@ -74,6 +77,8 @@ impl Rig {
             tokens: &tokens,
             block_size: SIZE,
             extras,
+            lookahead: &[],
+            identity: Identity::Tokens,
             tier: Tier::Device,
             group: Group { index: 0, kind: GroupKind::FullAttention },
         };
@@ -107,6 +112,11 @@ pub(super) fn handles(numbers: &[u64]) -> Vec<EngineHash> {
 
 pub(super) fn tokens(text: &str) -> Vec<u32> {
     text.bytes().flat_map(|letter| [u32::from(letter); SIZE as usize]).collect()
+}
+
+/// What a slot holds; what it is charged for depends on what it remembers.
+fn without_bytes(stats: SlotStats) -> SlotStats {
+    SlotStats { bytes: 0, ..stats }
 }
 
 pub(super) fn stored(stored: usize) -> Applied {
@@ -188,7 +198,7 @@ fn an_event_that_does_not_line_up_is_refused_whole() {
 }
 
 #[test]
-fn an_event_without_tokens_resolves_known_handles_only() {
+fn an_event_without_tokens_credits_what_its_handles_stand_for() {
     let rig = Rig::new();
     let slot = rig.slot();
     rig.store(slot, None, &[1, 2], "ab");
@@ -197,9 +207,17 @@ fn an_event_without_tokens_resolves_known_handles_only() {
         blocks.block_size = 0;
         blocks.tier = Tier::Host;
     });
-    assert_eq!(applied, Applied { stored: 2, refused: 1, orphaned: 0 });
+    assert_eq!(applied, Applied { stored: 2, orphaned: 1, ..Applied::default() });
     assert_eq!(rig.held(slot, "ab"), [1, 1, 0, 0]);
     assert_eq!(rig.inventory.stats(slot).blocks, [1, 2, 0, 0]);
+    // The one that was unknown is credited once it is told, unless it was removed before.
+    rig.store_as(slot, None, &[8], "", |blocks| blocks.tier = Tier::Disk);
+    assert_eq!(rig.remove(slot, &[8], Tier::Disk), 1);
+    assert_eq!(rig.inventory.stats(slot).orphans, 1);
+    rig.store(slot, Some(2), &[9, 8], "cd");
+    rig.remove(slot, &[9], Tier::Device);
+    assert_eq!(rig.inventory.stats(slot).blocks, [2, 3, 0, 0]);
+    assert_eq!(rig.inventory.stats(slot).orphans, 0);
 }
 
 #[test]
@@ -213,7 +231,7 @@ fn stores_are_idempotent_and_the_first_removal_ends_the_credit() {
     assert_eq!(rig.remove(slot, &[1, 77], Tier::Device), 1);
     assert_eq!(rig.remove(slot, &[1], Tier::Device), 0);
     assert_eq!(rig.on_device(slot, "a"), 0);
-    assert_eq!(rig.inventory.stats(slot), SlotStats::default());
+    assert_eq!(without_bytes(rig.inventory.stats(slot)), SlotStats::default());
 }
 
 #[test]
@@ -299,8 +317,8 @@ fn clear_forgets_all_of_one_endpoint_only() {
     rig.inventory.clear(slot);
     assert_eq!(rig.inventory.stats(slot), SlotStats::default());
     assert_eq!((rig.on_device(slot, "a"), rig.on_device(other, "a")), (0, 1));
-    let resolved = rig.store_as(slot, None, &[1, 2], "", |_| {});
-    assert_eq!(resolved, refused(2));
+    let unknown = rig.store_as(slot, None, &[1, 2], "", |blocks| blocks.tier = Tier::Remote);
+    assert_eq!(unknown.orphaned, 2);
     // The orphan went as well: its parent's arrival credits nothing else.
     assert_eq!(rig.store(slot, None, &[9], "y"), stored(1));
     assert_eq!(rig.on_device(slot, "yz"), 1);
@@ -313,7 +331,7 @@ fn an_unregistered_slot_is_empty_and_its_next_owner_starts_anew() {
     rig.store(slot, None, &[1, 2], "ab");
     rig.inventory.unregister(slot);
     rig.inventory.unregister(slot);
-    assert_eq!(rig.inventory.distinct_blocks(), 0);
+    assert_eq!(rig.inventory.runs(), 0);
     assert_eq!(rig.store(slot, None, &[1], "a"), refused(1));
     assert_eq!(rig.remove(slot, &[1], Tier::Device), 0);
     assert_eq!(rig.on_device(slot, "ab"), 0);

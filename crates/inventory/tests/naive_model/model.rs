@@ -3,10 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kvasir_inventory::Tier;
+use kvasir_inventory::{GroupKind, Tier};
 
-/// What one block is made of: tokens, and other inputs with their offsets.
-pub(crate) type Content = (Vec<u32>, Vec<(Vec<u8>, i64)>);
+/// What one block is made of. Where blocks are known by the engine's hash, that is all there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Content {
+    pub(crate) tokens: Vec<u32>,
+    /// Other inputs with their offsets.
+    pub(crate) extras: Vec<(Vec<u8>, i64)>,
+    /// The tokens behind it that are part of its identity.
+    pub(crate) lookahead: Vec<u32>,
+    pub(crate) engine: Option<u64>,
+}
 
 /// A block: its chain's root and the content of all blocks up to and including it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,16 +41,18 @@ pub(crate) struct Store {
     pub(crate) block_size: u32,
     pub(crate) extras: Vec<Vec<(Vec<u8>, i64)>>,
     pub(crate) tier: Tier,
+    pub(crate) lookahead: Vec<Vec<u32>>,
     pub(crate) group: u8,
-    pub(crate) supported: bool,
+    pub(crate) kind: GroupKind,
+    pub(crate) by_engine: bool,
 }
 
-/// A block kept aside until the handle of its parent stands for something.
+/// A block kept aside until the handle of its parent stands for something, or, where its content
+/// is not known, its own handle does.
 #[derive(Clone, Debug)]
 struct Waiting {
     handle: u64,
-    parent: u64,
-    content: Content,
+    place: Option<(u64, Content)>,
     copies: BTreeSet<(u8, Tier)>,
 }
 
@@ -55,7 +65,7 @@ pub(crate) struct Model {
     live: BTreeSet<u64>,
     copies: BTreeSet<(Prefix, u8, Tier)>,
     waiting: Vec<Waiting>,
-    groups: BTreeSet<u8>,
+    groups: BTreeMap<u8, GroupKind>,
     pub(crate) unsupported: bool,
     /// Whether one block was resident under two live handles.
     pub(crate) aliased: bool,
@@ -65,38 +75,45 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn store(&mut self, event: &Store) {
-        if !event.supported {
-            self.unsupported = true;
-            return;
-        }
-        self.groups.insert(event.group);
+        let known = *self.groups.entry(event.group).or_insert(event.kind);
+        self.unsupported |= event.kind == GroupKind::Unsupported || known != event.kind;
         let copies = BTreeSet::from([(event.group, event.tier)]);
-        if event.tokens.is_empty() {
-            for handle in &event.hashes {
-                if let Some(prefix) = self.known.get(handle).cloned() {
-                    self.learn(*handle, &prefix, &copies);
+        match read(event) {
+            Reading::Nothing => {}
+            Reading::Handles => {
+                for handle in &event.hashes {
+                    match self.known.get(handle).cloned() {
+                        Some(prefix) => self.learn(*handle, &prefix, &copies),
+                        None => self.wait_bare(*handle, &copies),
+                    }
                 }
             }
-            return;
-        }
-        let Some(contents) = contents(event) else { return };
-        let mut before = match event.parent {
-            None => Prefix { root: event.root, blocks: Vec::new() },
-            Some(parent) => match self.known.get(&parent) {
-                Some(prefix) => prefix.clone(),
-                None => return self.wait(parent, event, contents),
-            },
-        };
-        for (handle, content) in event.hashes.iter().zip(&contents) {
-            before = before.then(content);
-            self.learn(*handle, &before, &copies);
+            Reading::Chain(contents) => {
+                let mut before = match event.parent {
+                    None => Prefix { root: event.root, blocks: Vec::new() },
+                    Some(parent) => match self.known.get(&parent) {
+                        Some(prefix) => prefix.clone(),
+                        None => return self.wait(parent, event, contents),
+                    },
+                };
+                for (handle, content) in event.hashes.iter().zip(&contents) {
+                    before = before.then(content);
+                    self.learn(*handle, &before, &copies);
+                }
+            }
         }
     }
 
     /// The handle stands for the prefix, which has these copies (none: it is only known), and all
     /// that waited for the handle can be told now.
     fn learn(&mut self, handle: u64, prefix: &Prefix, copies: &BTreeSet<(u8, Tier)>) {
-        self.waiting.retain(|waiting| waiting.handle != handle);
+        let mut copies = copies.clone();
+        self.waiting.retain(|waiting| {
+            if waiting.handle == handle && waiting.place.is_none() {
+                copies.extend(&waiting.copies);
+            }
+            waiting.handle != handle
+        });
         let old = self.known.insert(handle, prefix.clone());
         let is_new = old.as_ref() != Some(prefix);
         if let Some(old) = old.filter(|_| is_new) {
@@ -109,33 +126,41 @@ impl Model {
             self.live.insert(handle);
         }
         for (group, tier) in copies {
-            self.copies.insert((prefix.clone(), *group, *tier));
+            self.copies.insert((prefix.clone(), group, tier));
         }
-        while let Some(at) = self.waiting.iter().position(|waiting| waiting.parent == handle) {
+        let waits = |w: &Waiting| w.place.as_ref().is_some_and(|(parent, _)| *parent == handle);
+        while let Some(at) = self.waiting.iter().position(waits) {
             let child = self.waiting.remove(at);
             self.joined += 1;
-            self.learn(child.handle, &prefix.then(&child.content), &child.copies);
+            let Some((_, content)) = child.place else { continue };
+            self.learn(child.handle, &prefix.then(&content), &child.copies);
         }
     }
 
     /// Keeps the blocks of an event aside. What their handles stood for is in doubt.
     fn wait(&mut self, mut parent: u64, event: &Store, contents: Vec<Content>) {
-        let copy = (event.group, event.tier);
         for (handle, content) in event.hashes.iter().copied().zip(contents) {
             if let Some(old) = self.known.remove(&handle) {
                 self.copies.retain(|(of, _, _)| *of != old);
                 self.live.remove(&handle);
             }
-            let same =
-                |w: &&mut Waiting| w.handle == handle && w.parent == parent && w.content == content;
-            if let Some(waiting) = self.waiting.iter_mut().find(same) {
-                waiting.copies.insert(copy);
-            } else {
-                self.waiting.retain(|waiting| waiting.handle != handle);
-                let copies = BTreeSet::from([copy]);
-                self.waiting.push(Waiting { handle, parent, content, copies });
-            }
+            let place = Some((parent, content));
+            let mut copies = BTreeSet::from([(event.group, event.tier)]);
+            self.waiting.retain(|waiting| {
+                if waiting.handle == handle && (waiting.place.is_none() || waiting.place == place) {
+                    copies.extend(&waiting.copies);
+                }
+                waiting.handle != handle
+            });
+            self.waiting.push(Waiting { handle, place, copies });
             parent = handle;
+        }
+    }
+
+    fn wait_bare(&mut self, handle: u64, copies: &BTreeSet<(u8, Tier)>) {
+        match self.waiting.iter_mut().find(|waiting| waiting.handle == handle) {
+            Some(waiting) => waiting.copies.extend(copies),
+            None => self.waiting.push(Waiting { handle, place: None, copies: copies.clone() }),
         }
     }
 
@@ -154,33 +179,47 @@ impl Model {
                     removed += usize::from(waiting.copies.remove(&(group, tier)));
                 }
             }
+            self.waiting.retain(|waiting| waiting.place.is_some() || !waiting.copies.is_empty());
         }
         removed
     }
 
-    /// Tokens per tier of the longest prefix of `blocks` that is held.
+    /// Tokens per tier of the longest prefix of `blocks` that every group holds.
     pub(crate) fn overlap(&self, root: u8, blocks: &[Content], block_size: u32) -> [u32; 4] {
         let mut tokens = [0; 4];
-        for end in 1..=blocks.len() {
-            let prefix = Prefix { root, blocks: blocks[..end].to_vec() };
-            let Some(tier) = self.tier(&prefix) else { break };
-            tokens[tier as usize] += block_size;
+        if self.unsupported || self.groups.is_empty() {
+            return tokens;
+        }
+        let prefix = |blocks: &[Content]| Prefix { root, blocks: blocks.to_vec() };
+        let fastest = |group: u8, at: usize| {
+            let of = prefix(&blocks[..=at]);
+            let copies = self.copies.iter().filter(|(p, g, _)| *p == of && *g == group);
+            copies.map(|(_, _, tier)| *tier).min()
+        };
+        // Which blocks a group needs before a prefix of `end` blocks counts.
+        let needs = |kind: GroupKind, end: usize| match kind {
+            GroupKind::FullAttention => 0,
+            GroupKind::SlidingWindow { tokens } => {
+                // From the block of the first token that the next one looks back to.
+                let first = (end * block_size as usize).saturating_sub(tokens as usize - 1);
+                first / block_size as usize
+            }
+            GroupKind::State => end.saturating_sub(1),
+            GroupKind::Unsupported => unreachable!("no credit at all"),
+        };
+        let held = |end: usize| {
+            let holds = |(group, kind): (&u8, &GroupKind)| {
+                (needs(*kind, end)..end).all(|at| fastest(*group, at).is_some())
+            };
+            self.groups.iter().all(holds)
+        };
+        let end = (0..=blocks.len()).rev().find(|end| held(*end)).unwrap_or(0);
+        for at in 0..end {
+            let needing = self.groups.iter().filter(|(_, kind)| needs(**kind, end) <= at);
+            let slowest = needing.filter_map(|(group, _)| fastest(*group, at)).max();
+            tokens[slowest.unwrap_or(Tier::Device) as usize] += block_size;
         }
         tokens
-    }
-
-    /// In every group the fastest tier, of these the slowest.
-    fn tier(&self, prefix: &Prefix) -> Option<Tier> {
-        if self.unsupported {
-            return None;
-        }
-        let mut slowest = None;
-        for group in &self.groups {
-            let copies = self.copies.iter().filter(|(of, g, _)| of == prefix && g == group);
-            let fastest = copies.map(|(_, _, tier)| *tier).min()?;
-            slowest = slowest.max(Some(fastest));
-        }
-        slowest
     }
 
     /// Blocks per tier, in any group.
@@ -196,15 +235,44 @@ impl Model {
     }
 }
 
-/// The event's blocks, if its parts line up.
-fn contents(event: &Store) -> Option<Vec<Content>> {
+/// How an event is to be read.
+enum Reading {
+    /// Not at all.
+    Nothing,
+    /// Its handles alone.
+    Handles,
+    /// As blocks that follow each other.
+    Chain(Vec<Content>),
+}
+
+fn read(event: &Store) -> Reading {
     let size = event.block_size as usize;
     let blocks = event.hashes.len();
-    let lists = event.extras.len();
-    if size == 0 || blocks * size != event.tokens.len() || (lists != 0 && lists != blocks) {
-        return None;
+    let skips = matches!(event.kind, GroupKind::SlidingWindow { .. } | GroupKind::State);
+    let lines_up = size > 0 && blocks * size == event.tokens.len();
+    if event.kind == GroupKind::Unsupported {
+        return Reading::Nothing;
     }
-    let extras = |at: usize| event.extras.get(at).cloned().unwrap_or_default();
-    let cut = |at: usize| event.tokens[at * size..][..size].to_vec();
-    Some((0..blocks).map(|at| (cut(at), extras(at))).collect())
+    if event.by_engine {
+        let content = |hash: &u64| Content { engine: Some(*hash), ..Content::default() };
+        return if (event.parent.is_some() || event.tier == Tier::Device) && (lines_up || !skips) {
+            Reading::Chain(event.hashes.iter().map(content).collect())
+        } else {
+            Reading::Handles
+        };
+    }
+    if event.tokens.is_empty() || (skips && size > 0 && event.tokens.len() > blocks * size) {
+        return Reading::Handles;
+    }
+    let lists = [event.extras.len(), event.lookahead.len()];
+    if !lines_up || lists.iter().any(|n| *n != 0 && *n != blocks) {
+        return Reading::Nothing;
+    }
+    let content = |at: usize| Content {
+        tokens: event.tokens[at * size..][..size].to_vec(),
+        extras: event.extras.get(at).cloned().unwrap_or_default(),
+        lookahead: event.lookahead.get(at).cloned().unwrap_or_default(),
+        engine: None,
+    };
+    Reading::Chain((0..blocks).map(content).collect())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kvasir_inventory::Tier;
+use kvasir_inventory::{GroupKind, Tier};
 use proptest::prelude::*;
 
 use crate::model::{Content, Store};
@@ -18,15 +18,34 @@ pub(crate) struct Doc {
 }
 
 impl Doc {
-    /// The content of its blocks. Letters 2 and 3 differ by an extra alone.
+    /// The content of its blocks. Letters 2 and 3 differ by an extra alone, 4 and 5 by what
+    /// follows them.
     pub(crate) fn contents(&self) -> Vec<Content> {
-        let size = self.block_size;
+        let plain =
+            |letter: u8| (0..self.block_size).map(|at| u32::from(letter) + at % 2).collect();
         let content = |letter: &u8| match letter {
-            3 => (vec![2; size as usize], vec![(b"image".to_vec(), 1)]),
-            letter => ((0..size).map(|at| u32::from(*letter) + at % 2).collect(), vec![]),
+            3 => Content {
+                tokens: plain(2),
+                extras: vec![(b"image".to_vec(), 1)],
+                ..Content::default()
+            },
+            5 => Content { tokens: plain(4), lookahead: vec![7], ..Content::default() },
+            letter => Content { tokens: plain(*letter), ..Content::default() },
         };
         self.letters.iter().map(content).collect()
     }
+}
+
+/// The kinds of an engine's cache groups, by number.
+pub(crate) type Kinds = [GroupKind; 3];
+
+/// What an engine may look like.
+#[derive(Clone, Debug)]
+pub(crate) struct Engine {
+    pub(crate) kinds: Kinds,
+    /// How many of its groups it uses.
+    pub(crate) groups: u8,
+    pub(crate) by_engine: bool,
 }
 
 /// What is wrong with a store event, or unusual.
@@ -46,7 +65,12 @@ pub(crate) enum Twist {
     TooFewTokens,
     ZeroBlockSize,
     TooManyExtras,
+    /// More tokens than blocks, as events of groups that skip blocks have.
+    TooManyTokens,
+    TooManyLookaheads,
     Unsupported,
+    /// A kind that contradicts what was said before.
+    OtherKind,
 }
 
 /// One step of one endpoint.
@@ -84,19 +108,44 @@ impl Step {
     }
 }
 
-/// Which endpoint does what.
-pub(crate) type Script = Vec<(usize, Step)>;
+/// The engine behind each endpoint, and which endpoint does what.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    pub(crate) engines: Vec<Engine>,
+    pub(crate) steps: Vec<(usize, Step)>,
+}
 
 pub(crate) const ENDPOINTS: usize = 3;
 
 /// `honest` engines name a block by its content, and tell what separates blocks.
 pub(crate) fn scripts(honest: bool) -> impl Strategy<Value = Script> {
-    prop::collection::vec((0..ENDPOINTS, steps(honest)), 160)
+    let engines = prop::collection::vec(engines(), ENDPOINTS);
+    let steps = prop::collection::vec((0..ENDPOINTS, steps(honest)), 160);
+    (engines, steps).prop_map(|(engines, steps)| Script { engines, steps })
+}
+
+fn engines() -> impl Strategy<Value = Engine> {
+    let window = (2..=9_u32).prop_map(|tokens| GroupKind::SlidingWindow { tokens }).boxed();
+    let full = Just(GroupKind::FullAttention).boxed();
+    let other = prop_oneof![
+        3 => window,
+        2 => Just(GroupKind::State),
+        2 => full.clone(),
+    ]
+    .boxed();
+    let first = prop_oneof![6 => full, 1 => other.clone()];
+    let kinds = (first, other.clone(), other).prop_map(|(a, b, c)| [a, b, c]);
+    let groups = prop_oneof![3 => Just(1_u8), 2 => Just(2), 1 => Just(3)];
+    (kinds, groups, prop::bool::weighted(0.3)).prop_map(|(kinds, groups, by_engine)| Engine {
+        kinds,
+        groups,
+        by_engine,
+    })
 }
 
 fn docs(honest: bool) -> impl Strategy<Value = Doc> {
     // Few letters and short prompts: shared beginnings are the rule.
-    let letter = prop_oneof![6 => Just(0_u8), 2 => Just(1), 1 => Just(2), 1 => Just(3)];
+    let letter = prop_oneof![12 => Just(0_u8), 4 => Just(1), 1 => 2..=5_u8];
     let letters = prop::collection::vec(letter, 1..=5);
     let size = prop_oneof![9 => Just(2_u32), 1 => Just(4)];
     let root = prop_oneof![4 => Just(0_u8), 1 => Just(1)];
@@ -114,7 +163,7 @@ fn tiers() -> impl Strategy<Value = Tier> {
 }
 
 fn groups() -> impl Strategy<Value = u8> {
-    prop_oneof![20 => Just(0_u8), 3 => Just(1)]
+    prop_oneof![4 => Just(0_u8), 1 => Just(1), 1 => Just(2)]
 }
 
 fn twists(honest: bool) -> BoxedStrategy<Twist> {
@@ -124,6 +173,8 @@ fn twists(honest: bool) -> BoxedStrategy<Twist> {
         1 => Just(Twist::TooFewTokens),
         1 => Just(Twist::ZeroBlockSize),
         1 => Just(Twist::TooManyExtras),
+        1 => Just(Twist::TooManyLookaheads),
+        3 => Just(Twist::TooManyTokens),
     ];
     if honest {
         return odd.boxed();
@@ -135,6 +186,9 @@ fn twists(honest: bool) -> BoxedStrategy<Twist> {
         1 => Just(Twist::NoParent),
         1 => prop::bool::weighted(0.3).prop_map(|really| {
             if really { Twist::Unsupported } else { Twist::None }
+        }),
+        1 => prop::bool::weighted(0.2).prop_map(|really| {
+            if really { Twist::OtherKind } else { Twist::None }
         }),
     ]
     .boxed()
@@ -168,6 +222,11 @@ pub(crate) struct Names {
 }
 
 impl Names {
+    /// The handles of all blocks of `doc`.
+    pub(crate) fn all(&mut self, doc: &Doc) -> Vec<u64> {
+        (1..=doc.letters.len()).map(|blocks| self.of(doc, blocks)).collect()
+    }
+
     /// The handle of the last block of the first `blocks` of `doc`.
     fn of(&mut self, doc: &Doc, blocks: usize) -> u64 {
         let prefix = Doc { letters: doc.letters[..blocks].to_vec(), ..doc.clone() };
@@ -194,6 +253,7 @@ impl Names {
         from: usize,
         tier: Tier,
         group: u8,
+        engine: &Engine,
         twist: &Twist,
     ) -> Store {
         let (parent, hashes) = self.run(doc, from);
@@ -202,14 +262,19 @@ impl Names {
         let mut event = Store {
             parent,
             root: doc.root,
-            tokens: contents.iter().flat_map(|(tokens, _)| tokens.clone()).collect(),
-            extras: contents.iter().map(|(_, extras)| extras.clone()).collect(),
+            tokens: contents.iter().flat_map(|content| content.tokens.clone()).collect(),
+            extras: contents.iter().map(|content| content.extras.clone()).collect(),
+            lookahead: contents.iter().map(|content| content.lookahead.clone()).collect(),
             block_size: doc.block_size,
             hashes,
             tier,
             group,
-            supported: true,
+            kind: engine.kinds[usize::from(group)],
+            by_engine: engine.by_engine,
         };
+        if event.lookahead.iter().all(Vec::is_empty) && event.hashes.len() > 1 {
+            event.lookahead.clear();
+        }
         if event.extras.iter().all(Vec::is_empty) && event.hashes.len() > 1 {
             event.extras.clear();
         }
@@ -225,7 +290,10 @@ impl Names {
             Twist::TooFewTokens => drop(event.tokens.pop()),
             Twist::ZeroBlockSize => event.block_size = 0,
             Twist::TooManyExtras => event.extras.push(vec![]),
-            Twist::Unsupported => event.supported = false,
+            Twist::TooManyTokens => event.tokens.extend([9, 9]),
+            Twist::TooManyLookaheads => event.lookahead.push(vec![]),
+            Twist::Unsupported => event.kind = GroupKind::Unsupported,
+            Twist::OtherKind => event.kind = GroupKind::SlidingWindow { tokens: 100 },
         }
         event
     }

@@ -15,7 +15,7 @@ fn orphans_wait_without_credit_and_join_down_to_the_last_child() {
     assert_eq!(rig.store(slot, Some(2), &[9], "x"), orphaned(1));
     assert_eq!(rig.inventory.stats(slot).orphans, 4);
     assert_eq!(rig.inventory.stats(slot).blocks, [0; 4]);
-    assert_eq!(rig.inventory.distinct_blocks(), 0);
+    assert_eq!(rig.inventory.runs(), 0);
     assert_eq!(rig.store(slot, None, &[1], "a"), stored(5));
     assert_eq!(rig.inventory.stats(slot).orphans, 0);
     assert_eq!((rig.on_device(slot, "abcd"), rig.on_device(slot, "abx")), (4, 3));

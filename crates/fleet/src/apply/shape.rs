@@ -1,0 +1,101 @@
+//! What an engine's events say of the engine itself: the size of its blocks, its cache groups, how
+//! many tokens ahead its hashes look.
+
+use std::collections::BTreeMap;
+
+use kvasir_inventory::{Group, GroupKind, Tier};
+use kvasir_kv_events::{BlockStored, SpecKind};
+
+/// More groups than any engine has.
+const MOST_GROUPS: usize = 256;
+
+/// What the events seen so far say.
+#[derive(Debug, Default)]
+pub(super) struct Shape {
+    pub(super) block_size: Option<u32>,
+    /// `None` while nothing that tells was seen.
+    pub(super) lookahead: Option<u32>,
+    /// Blocks of one event looked ahead by different numbers of tokens.
+    pub(super) lookahead_unclear: bool,
+    /// The kinds of groups, where events said them.
+    kinds: BTreeMap<u32, GroupKind>,
+}
+
+impl Shape {
+    /// Everything stored is forgotten; the engine's own shape is not.
+    pub(super) fn forget_groups(&mut self) {
+        self.kinds.clear();
+        self.lookahead_unclear = false;
+    }
+
+    /// Takes in an event; whether it contradicts what was seen before: a changed block size or
+    /// lookahead on a stream is a new life.
+    pub(super) fn see(&mut self, stored: &BlockStored, tier: Tier) -> bool {
+        let number = stored.group.unwrap_or(0);
+        // Offload events have their own granularity; only device blocks of tokens tell.
+        if tier != Tier::Device || stored.token_ids.is_empty() || stored.block_hashes.is_empty() {
+            return false;
+        }
+        let mut changed = false;
+        if number == 0 {
+            changed = self.block_size.is_some_and(|known| known != stored.block_size);
+            self.block_size = Some(stored.block_size);
+        }
+        match width(stored.lookahead_token_ids.as_deref()) {
+            Some(width) => {
+                changed |= self.lookahead.is_some_and(|known| known != width);
+                self.lookahead = Some(width);
+            }
+            None => self.lookahead_unclear = true,
+        }
+        changed
+    }
+
+    /// The group of an event, with its kind.
+    pub(super) fn group(&mut self, stored: &BlockStored) -> Group {
+        let number = stored.group.unwrap_or(0);
+        let same_size = stored.token_ids.is_empty()
+            || self.block_size.is_none_or(|known| known == stored.block_size);
+        let kind = self.kind(stored, number);
+        match u8::try_from(number) {
+            Ok(index) if same_size => Group { index, kind },
+            Ok(index) => Group { index, kind: GroupKind::Unsupported },
+            Err(_) => Group { index: u8::MAX, kind: GroupKind::Unsupported },
+        }
+    }
+
+    fn kind(&mut self, stored: &BlockStored, number: u32) -> GroupKind {
+        let said = match &stored.spec_kind {
+            Some(
+                SpecKind::FullAttention | SpecKind::MlaAttention | SpecKind::SinkFullAttention,
+            ) => GroupKind::FullAttention,
+            Some(SpecKind::SlidingWindow | SpecKind::SlidingWindowMla) => {
+                let tokens = stored.sliding_window.and_then(|tokens| u32::try_from(tokens).ok());
+                tokens
+                    .filter(|tokens| *tokens > 0)
+                    .map_or(GroupKind::Unsupported, |tokens| GroupKind::SlidingWindow { tokens })
+            }
+            Some(SpecKind::Mamba) => GroupKind::State,
+            Some(_) => GroupKind::Unsupported,
+            // vLLM 0.20 and 0.21 number groups but do not say what they are, nor do some offload
+            // events of later ones.
+            None => match self.kinds.get(&number) {
+                Some(known) => return *known,
+                None if number == 0 => GroupKind::FullAttention,
+                None => GroupKind::Unsupported,
+            },
+        };
+        if self.kinds.len() < MOST_GROUPS {
+            self.kinds.insert(number, said);
+        }
+        said
+    }
+}
+
+/// By how many tokens all of the blocks look ahead; `None` where they differ.
+fn width(lists: Option<&[Vec<u32>]>) -> Option<u32> {
+    let Some(lists) = lists else { return Some(0) };
+    let first = lists.first().map_or(0, Vec::len);
+    let alike = lists.iter().all(|list| list.len() == first);
+    u32::try_from(first).ok().filter(|_| alike)
+}
