@@ -314,6 +314,12 @@ fn prompts_of_ones_own_and_addresses_given() {
 }
 
 #[test]
+fn help_says_what_a_recording_holds() {
+    let help = text(&run(&["record", "--help"]).stdout);
+    assert!(help.contains("look at it before you share it"), "{help}");
+}
+
+#[test]
 fn listening_ends_by_signal_and_by_time() {
     let sim = Sim::start(&[]);
     let out = scratch("record-listening.jsonl");

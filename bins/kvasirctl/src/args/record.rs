@@ -8,14 +8,19 @@ use kvasir_config::EngineUrl;
 use super::engine::{base_url, header};
 use super::unshown::Unshown;
 
-/// The recording holds every prompt and answer of the requests it sends, the token ids of every
-/// prompt the engine caches meanwhile, the engine's models and paths, and cache salts: look at it
-/// before you share it. Headers are not in it. The engine is asked for its event publishers unless
-/// --events names one, and its replay socket for what it still holds. TensorRT-LLM's event queue,
-/// which has one consumer, is never touched.
+/// What the end of `--help` says.
+const HELP: &str = "The recording holds, in plain, every prompt and answer of the requests it \
+    sends, the token ids of every prompt the engine caches meanwhile, whoever sent it, cache salts, \
+    and the engine's models and their paths: look at it before you share it. Headers are not in it.
+
+The engine is asked for its event publishers unless --events names one, and its replay socket for \
+    what it still holds. TensorRT-LLM's event queue, which has one consumer, is never touched.
+
+Read the recording with `kvasirctl residency --capture FILE`; see docs/bug-reports.md.";
+
+/// Whose traffic to record, where to, and what to send.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Read the recording with `kvasirctl residency --capture FILE`; see \
-    docs/bug-reports.md.")]
+#[command(after_help = HELP)]
 pub(crate) struct RecordArgs {
     /// The engine's base URL, http://host:port.
     #[arg(long, value_name = "URL", value_parser = Unshown(base_url))]

@@ -2,13 +2,18 @@
 
 use std::path::PathBuf;
 
-/// Plays the recording through the code that follows live engines and prints, per recorded step,
-/// how far the events can be believed and how many blocks were resident, and for every request of
-/// one prompt the cached tokens that were predicted before its own events beside those the engine
-/// reported.
+/// What the end of `--help` says.
+const HELP: &str =
+    "The recording is played through the code that follows live engines. Per recorded \
+    step: how far its events can be believed, and the blocks resident in each tier. Per request of \
+    one prompt: the cached tokens predicted before its own events, and those the engine reported.
+
+Exit status: 0 it was played, whatever it shows; 1 it cannot be read; 2 wrong arguments. See \
+    docs/bug-reports.md.";
+
+/// What to play and how to print it.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 it was played, whatever it shows; 1 it cannot be read; 2 \
-    wrong arguments. See docs/bug-reports.md.")]
+#[command(after_help = HELP)]
 pub(crate) struct ResidencyArgs {
     /// A recording, as `kvasirctl record` makes them.
     #[arg(long, value_name = "FILE")]
