@@ -1,16 +1,15 @@
 //! The tree itself, its defaults and its checks.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use kvasir_balance::PolicyKind;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
+use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::error::ConfigError;
 use crate::secret::Secret;
 
@@ -62,28 +61,11 @@ pub struct PoolConfig {
     /// The file that holds that key.
     #[serde(default)]
     pub api_key_file: Option<PathBuf>,
+    /// How requests reach one data-parallel rank of an engine. Default `none`.
+    #[serde(default)]
+    pub rank_addressing: RankAddressing,
     /// The engines.
     pub endpoints: Vec<EndpointConfig>,
-}
-
-/// One engine.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EndpointConfig {
-    /// Its base URL: `http://host:port`.
-    pub url: EngineUrl,
-    /// Its event publisher, `tcp://host:port`; found through `GET /kv_event_sources` when absent.
-    #[serde(default)]
-    pub events: Option<String>,
-    /// Its replay socket; found likewise.
-    #[serde(default)]
-    pub replay: Option<String>,
-    /// The topic to subscribe to. Default: everything.
-    #[serde(default)]
-    pub topic: Option<String>,
-    /// Whether the engine connects to us: `events` is then the address to listen on.
-    #[serde(default)]
-    pub bind: bool,
 }
 
 /// Logging.
@@ -105,55 +87,6 @@ pub enum LogFormat {
     Text,
     /// For machines: one JSON object a line.
     Json,
-}
-
-/// An engine's base URL: scheme `http`, a host, an optional port, nothing else.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EngineUrl(http::uri::Authority);
-
-// === impl EngineUrl ===
-
-impl EngineUrl {
-    /// Host and port.
-    #[must_use]
-    pub fn authority(&self) -> &http::uri::Authority {
-        &self.0
-    }
-}
-
-impl FromStr for EngineUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let problem =
-            |why: &str| format!("`{text}` is not an engine URL (http://host:port): {why}");
-        let uri: http::Uri = text.parse().map_err(|e| problem(&format!("{e}")))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some(other) => return Err(problem(&format!("scheme `{other}` is not supported"))),
-            None => return Err(problem("it has no scheme")),
-        }
-        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
-            return Err(problem("it must have no path and no query"));
-        }
-        let authority = uri.authority().ok_or_else(|| problem("it has no host"))?;
-        if authority.as_str().contains('@') || authority.host().is_empty() {
-            return Err(problem("only a host and a port are allowed"));
-        }
-        Ok(Self(authority.clone()))
-    }
-}
-
-impl fmt::Display for EngineUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for EngineUrl {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
 }
 
 fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PolicyKind, D::Error> {
@@ -241,6 +174,7 @@ impl Config {
             }
         }
         let mut streams = HashMap::new();
+        let mut addressings = HashMap::new();
         let mut models = HashSet::new();
         for (i, pool) in self.pools.iter().enumerate() {
             if !models.insert(pool.model.as_str()) {
@@ -249,6 +183,13 @@ impl Config {
             }
             pool.check().or_else(|(key, message)| fail(&format!("pools[{i}].{key}"), &message))?;
             for (j, endpoint) in pool.endpoints.iter().enumerate() {
+                let ranks = (pool.rank_addressing, endpoint.ranks, endpoint.rank);
+                let known = *addressings.entry(endpoint.url.authority()).or_insert(ranks);
+                if known != ranks {
+                    let message =
+                        format!("the ranks of {} are told otherwise elsewhere", endpoint.url);
+                    return fail(&format!("pools[{i}].endpoints[{j}].url"), &message);
+                }
                 let Some(stream) = endpoint.stream() else { continue };
                 let known = *streams.entry(endpoint.url.authority()).or_insert(stream);
                 if known != stream {
@@ -274,6 +215,7 @@ impl PoolConfig {
             api_key: None,
             api_key_env: None,
             api_key_file: None,
+            rank_addressing: RankAddressing::default(),
             endpoints: Vec::new(),
         }
     }
@@ -319,30 +261,11 @@ impl PoolConfig {
                 let message = format!("{} is listed twice", endpoint.url);
                 return fail(&format!("endpoints[{i}].url"), &message);
             }
-            if endpoint.events.is_none() && (endpoint.replay.is_some() || endpoint.bind) {
-                return fail(
-                    &format!("endpoints[{i}].events"),
-                    "is needed where `replay` or `bind` is given",
-                );
-            }
+            endpoint
+                .check(self.rank_addressing)
+                .or_else(|(key, message)| fail(&format!("endpoints[{i}].{key}"), &message))?;
         }
         Ok(())
-    }
-}
-
-// === impl EndpointConfig ===
-
-impl EndpointConfig {
-    /// What is configured of its event stream: an engine in two pools has one.
-    fn stream(&self) -> Option<(&str, Option<&str>, Option<&str>, bool)> {
-        let events = self.events.as_deref()?;
-        Some((events, self.replay.as_deref(), self.topic.as_deref(), self.bind))
-    }
-
-    /// An engine of which only the URL is known.
-    #[must_use]
-    pub fn at(url: EngineUrl) -> Self {
-        Self { url, events: None, replay: None, topic: None, bind: false }
     }
 }
 

@@ -8,7 +8,7 @@ use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 
 use crate::engine_client::{EngineClient, ProbeError};
-use crate::signals::Signals;
+use crate::signals::Page;
 
 /// A model name an engine answers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,10 +54,12 @@ pub struct EngineCard {
     pub version: Option<String>,
     /// Tokens per block from `cache_config_info`, where it tells.
     pub block_size: Option<u32>,
+    /// Blocks of one rank's cache (`num_gpu_blocks`), where it tells.
+    pub blocks: Option<u64>,
     /// Its event publishers; `None` where it does not tell.
     pub event_sources: Option<Vec<EventSource>>,
     /// Its data-parallel ranks, as far as it tells: each has a cache and a stream of its own.
-    pub ranks: u32,
+    pub ranks: Vec<u32>,
 }
 
 #[derive(Deserialize)]
@@ -127,26 +129,32 @@ impl EngineCard {
             Told::Nothing => None,
             Told::Unheard => known.version.clone(),
         };
-        (card.block_size, card.ranks) = match ask("/metrics").await {
+        let on_the_page = match ask("/metrics").await {
             Told::Said(body) => {
-                let Signals { block_size, ranks, .. } =
-                    Signals::parse(&String::from_utf8_lossy(&body));
-                (block_size, ranks)
+                let page = Page::parse(&String::from_utf8_lossy(&body));
+                (card.block_size, card.blocks) = (page.block_size, page.blocks);
+                page.ranks()
             }
-            Told::Nothing => (None, 0),
-            Told::Unheard => (known.block_size, known.ranks),
-        };
-        card.event_sources = match ask("/kv_event_sources").await {
-            Told::Said(body) => event_sources(&body).map(|(sources, ranks)| {
-                card.ranks = card.ranks.max(ranks);
-                sources
-            }),
-            Told::Nothing => None,
+            Told::Nothing => Vec::new(),
             Told::Unheard => {
-                card.ranks = card.ranks.max(known.ranks);
-                known.event_sources.clone()
+                (card.block_size, card.blocks) = (known.block_size, known.blocks);
+                known.ranks.clone()
             }
         };
+        (card.event_sources, card.ranks) = match ask("/kv_event_sources").await {
+            Told::Said(body) => match event_sources(&body) {
+                Some((sources, ranks)) => (Some(sources), ranks),
+                None => (None, Vec::new()),
+            },
+            Told::Nothing => (None, Vec::new()),
+            Told::Unheard => (known.event_sources.clone(), known.ranks.clone()),
+        };
+        // The publishers' ranks have the right names; but none may be missing.
+        if on_the_page.len() > card.ranks.len() {
+            card.ranks.extend(on_the_page);
+            card.ranks.sort_unstable();
+            card.ranks.dedup();
+        }
         Ok(card)
     }
 
@@ -212,10 +220,11 @@ async fn optional(
     }
 }
 
-/// The publishers that can be followed, and how many ranks there are with and without one.
-fn event_sources(body: &[u8]) -> Option<(Vec<EventSource>, u32)> {
+/// The publishers that can be followed, and the ranks with and without one.
+fn event_sources(body: &[u8]) -> Option<(Vec<EventSource>, Vec<u32>)> {
     let by_rank: BTreeMap<String, Source> = serde_json::from_slice(body).ok()?;
-    let ranks = u32::try_from(by_rank.len()).unwrap_or(u32::MAX);
+    let mut ranks: Vec<u32> = by_rank.keys().filter_map(|rank| rank.parse().ok()).collect();
+    ranks.sort_unstable();
     let mut sources: Vec<EventSource> = by_rank
         .into_iter()
         .filter(|(_, source)| source.enable_kv_cache_events)
@@ -258,11 +267,11 @@ mod tests {
             "3":{"enable_kv_cache_events":false,"endpoint":"tcp://*:1"},
             "4":{"enable_kv_cache_events":true,"publisher":"null","endpoint":"tcp://*:1"}}"#;
         let (sources, ranks) = event_sources(body).unwrap();
-        assert_eq!(ranks, 4, "ranks without a publisher count too");
+        assert_eq!(ranks, [2, 3, 4, 10], "ranks without a publisher count too");
         assert_eq!(sources.iter().map(|s| s.rank).collect::<Vec<_>>(), [2, 10]);
         assert_eq!(sources[0].replay.as_deref(), Some("tcp://*:6000"));
         assert_eq!(sources[0].topic, "t");
         assert_eq!(event_sources(b"[]"), None);
-        assert_eq!(event_sources(b"{}"), Some((Vec::new(), 0)));
+        assert_eq!(event_sources(b"{}"), Some((Vec::new(), Vec::new())));
     }
 }

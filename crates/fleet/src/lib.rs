@@ -6,7 +6,8 @@
 //! network I/O: it gathers [`Evidence`] for a prompt, lets the pool's policy choose, and commits
 //! the choice as a [`Reservation`] in the same step.
 //!
-//! Endpoints are keyed by address: two pools on one engine share its load, rates and inventory.
+//! Endpoints are keyed by address and data-parallel rank, engines by address: two pools on one
+//! engine share its health, load, rates and inventory.
 //!
 //! This crate knows no client request, no HTTP listener and no configuration file. A missing
 //! signal (no metrics, no events, no tokenizer) never makes an endpoint or a request fail; it has
@@ -16,6 +17,7 @@ mod apply;
 mod card;
 mod credit;
 mod endpoint;
+mod engine;
 mod engine_client;
 mod events;
 mod evidence;
@@ -23,6 +25,8 @@ mod exposition;
 mod load;
 mod monitor;
 mod pool;
+mod rank_stream;
+mod ranks;
 mod registry;
 mod samples;
 mod signals;
@@ -31,12 +35,13 @@ mod tokenizer;
 
 pub use self::apply::Applier;
 pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
-pub use self::endpoint::{Endpoint, Exclusion};
+pub use self::endpoint::Endpoint;
+pub use self::engine::Exclusion;
 pub use self::engine_client::{EngineClient, ProbeError, root_cause};
 pub use self::evidence::{Evidence, PromptTokens};
 pub use self::load::Reservation;
 pub use self::pool::{Chosen, Decision, Pool};
-pub use self::registry::{Fleet, Resolved, TooManyEndpoints};
+pub use self::registry::{Fleet, FleetError, Resolved};
 pub use self::samples::{Sample, samples};
-pub use self::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
+pub use self::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec, RankAddressingKind};
 pub use self::tokenizer::{ModelPrompts, PromptState};

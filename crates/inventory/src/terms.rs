@@ -82,8 +82,8 @@ pub enum AbsentReason {
     Disconnected,
     /// The engine does not say what it is.
     EngineUnknown,
-    /// The engine publishes one stream per data-parallel rank, which is not followed yet.
-    DataParallel,
+    /// There are more data-parallel ranks than can be followed.
+    TooManyRanks,
 }
 
 /// Why a sound picture is incomplete.
@@ -143,7 +143,7 @@ impl Trust {
             Self::Absent(AbsentReason::Connecting) => "connecting",
             Self::Absent(AbsentReason::Disconnected) => "disconnected",
             Self::Absent(AbsentReason::EngineUnknown) => "engine_unknown",
-            Self::Absent(AbsentReason::DataParallel) => "data_parallel",
+            Self::Absent(AbsentReason::TooManyRanks) => "too_many_ranks",
             Self::Partial(PartialReason::JoinedLate) => "joined_late",
             Self::Partial(PartialReason::LostBatch) => "lost_batch",
             Self::Partial(PartialReason::Orphans) => "orphans",
