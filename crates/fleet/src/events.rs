@@ -14,6 +14,7 @@ use crate::card::EngineCard;
 use crate::credit::Extras;
 use crate::endpoint::Endpoint;
 use crate::rank_stream::RankStream;
+use crate::refill::Refill;
 use crate::spec::EventSpec;
 
 /// Events in a batch above which applying it counts as long work.
@@ -114,7 +115,7 @@ impl EventFollower {
         };
         stream.set_trust(trust, why);
         off_the_scheduler(true, || stream.clear());
-        stream.set_stats(None);
+        stream.set_subscriber(None);
         if let Source::Stream(spec) = &source
             && let Err(error) = self.start(to, inventory, spec)
         {
@@ -155,7 +156,7 @@ impl EventFollower {
         config.topic.clone_from(&spec.topic);
         config.replay = replay;
         let subscriber = Subscriber::spawn(config)?;
-        stream.set_stats(Some(subscriber.stats()));
+        stream.set_subscriber(Some(&subscriber));
         let applied = apply_all(to.clone(), Arc::clone(inventory), subscriber);
         self.task = Some(AbortOnDrop(tokio::spawn(applied)));
         Ok(())
@@ -174,6 +175,7 @@ enum StartError {
 async fn apply_all(to: Followed, inventory: Arc<Inventory>, mut subscriber: Subscriber) {
     let Followed { endpoint, stream } = to;
     let mut applier = Applier::new(inventory, stream.slot(), stream.trust());
+    let mut refill = Refill::default();
     let unknown = Arc::new(EngineCard::default());
     while let Some(update) = subscriber.recv().await {
         let why = match &update {
@@ -190,6 +192,8 @@ async fn apply_all(to: Followed, inventory: Arc<Inventory>, mut subscriber: Subs
         };
         let card = endpoint.card().unwrap_or_else(|| Arc::clone(&unknown));
         off_the_scheduler(is_heavy(&update), || applier.apply(&update, &card));
+        refill.note(&update);
+        let why = if refill.is_full(card.blocks) && applier.complete() { "refilled" } else { why };
         if let Some(size) = applier.block_size() {
             endpoint.set_block_size(size);
         }

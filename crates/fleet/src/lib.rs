@@ -27,6 +27,7 @@ mod monitor;
 mod pool;
 mod rank_stream;
 mod ranks;
+mod refill;
 mod registry;
 mod samples;
 mod signals;

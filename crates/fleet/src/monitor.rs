@@ -146,6 +146,7 @@ impl Monitor {
     async fn scrape(&self) -> Result<(), ProbeError> {
         let before = self.ranks.endpoints();
         let sent_before: Vec<u32> = before.iter().map(|endpoint| endpoint.in_flight()).collect();
+        let asked = Instant::now();
         let key = self.authorization.as_ref();
         let answer = self.client.get(self.engine().authority(), "/metrics", key).await;
         let page = match answer {
@@ -173,6 +174,10 @@ impl Monitor {
             return Ok(());
         };
         self.note_sleep(page.asleep);
+        if let Some(seconds) = page.process_start {
+            let streams = self.ranks.streams();
+            streams.iter().for_each(|(_, stream)| stream.process_started(asked, seconds));
+        }
         for (endpoint, sent_before) in before.iter().zip(sent_before) {
             // Whatever we sent while the page was on its way may be on it: better to overlook
             // somebody else's request than to take our own for one.

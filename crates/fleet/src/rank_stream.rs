@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
 use kvasir_inventory::{Inventory, Slot, SlotStats, Trust};
-use kvasir_kv_events::StatsHandle;
+use kvasir_kv_events::{StatsHandle, Subscriber, Witness};
 use parking_lot::Mutex;
 
 use crate::credit::{Credit, Creditable, Extras};
@@ -25,6 +26,7 @@ pub(crate) struct RankStream {
     inventory: Arc<Inventory>,
     credit: Mutex<Credit>,
     stats: ArcSwapOption<StatsHandle>,
+    witness: ArcSwapOption<Witness>,
     refused_blocks: AtomicU64,
 }
 
@@ -44,6 +46,7 @@ impl RankStream {
             inventory: Arc::clone(inventory),
             credit: Mutex::new(Credit::new()),
             stats: ArcSwapOption::empty(),
+            witness: ArcSwapOption::empty(),
             refused_blocks: AtomicU64::new(0),
         })
     }
@@ -75,8 +78,17 @@ impl RankStream {
         self.stats.load_full()
     }
 
-    pub(crate) fn set_stats(&self, stats: Option<StatsHandle>) {
-        self.stats.store(stats.map(Arc::new));
+    /// A subscriber follows the stream, or none does.
+    pub(crate) fn set_subscriber(&self, subscriber: Option<&Subscriber>) {
+        self.stats.store(subscriber.map(|subscriber| Arc::new(subscriber.stats())));
+        self.witness.store(subscriber.map(|subscriber| Arc::new(subscriber.witness())));
+    }
+
+    /// The engine says when its process started, in an answer to a question of `asked`.
+    pub(crate) fn process_started(&self, asked: Instant, seconds: f64) {
+        if let Some(witness) = &*self.witness.load() {
+            witness.process_started(asked, seconds);
+        }
     }
 
     /// Stored blocks that were left out because the events did not describe them well enough.

@@ -29,6 +29,9 @@ pub(crate) struct Page {
     pub(crate) block_size: Option<u32>,
     /// Blocks of one rank's cache (`num_gpu_blocks`).
     pub(crate) blocks: Option<u64>,
+    /// When the engine's process started, in seconds since the epoch
+    /// (`process_start_time_seconds`).
+    pub(crate) process_start: Option<f64>,
 }
 
 impl Page {
@@ -54,6 +57,7 @@ impl Page {
                 "vllm:engine_sleep_state" if sample.label("sleep_state") == Some("awake") => {
                     page.asleep |= value == 0.0;
                 }
+                "process_start_time_seconds" => page.process_start = Some(value),
                 "vllm:cache_config_info" => {
                     let size = |key| sample.label(key).and_then(|text| text.parse().ok());
                     let size = size("hash_block_size").or_else(|| size("block_size"));
@@ -146,6 +150,7 @@ process_start_time_seconds 1.79e+09
     fn a_page_is_read_by_rank_and_as_a_whole() {
         let page = Page::parse(PAGE);
         assert_eq!((page.block_size, page.blocks, page.asleep), (Some(32), Some(96), false));
+        assert_eq!(page.process_start, Some(1.79e9));
         assert_eq!(page.ranks(), [0, 1]);
         assert_eq!(page.load(None, true), load(3.0, Some(3.0), 0.5));
         assert_eq!(page.load(Some(0), false), load(2.0, Some(3.0), 0.25));

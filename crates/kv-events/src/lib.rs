@@ -35,5 +35,5 @@ pub use self::extras::{ExtraItem, Extras, ExtrasError};
 pub use self::frames::{Answer, FrameError, LiveMessage, parse_answer, parse_live};
 pub use self::stats::StreamStats;
 pub use self::stream::{Update, Why};
-pub use self::subscriber::{StatsHandle, SubscribeError, Subscriber, SubscriberConfig};
+pub use self::subscriber::{StatsHandle, SubscribeError, Subscriber, SubscriberConfig, Witness};
 pub use self::wire::{DecodeError, Problem, decode, decode_published, fuzz_one};

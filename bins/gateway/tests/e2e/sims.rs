@@ -47,6 +47,15 @@ impl Sim {
 
     /// The same with so many data-parallel ranks, each with as much room.
     async fn with_ranks(ranks: u32, blocks: usize, cost: CostModel) -> Self {
+        Self::with(SimServerConfig { ranks, ..Default::default() }, blocks, cost).await
+    }
+
+    /// The same without a replay socket.
+    async fn without_replay(blocks: usize, cost: CostModel) -> Self {
+        Self::with(SimServerConfig { replay: None, ..Default::default() }, blocks, cost).await
+    }
+
+    async fn with(config: SimServerConfig, blocks: usize, cost: CostModel) -> Self {
         let engine = EngineConfig {
             num_blocks: blocks + 1,
             max_model_len: blocks * 16,
@@ -54,7 +63,7 @@ impl Sim {
             ..EngineConfig::default()
         };
         let model = "tiny".to_owned();
-        let config = SimServerConfig { engine, model, ranks, faults: true, ..Default::default() };
+        let config = SimServerConfig { engine, model, faults: true, ..config };
         let server = SimServer::start(config).await.unwrap();
         let addr = server.url().strip_prefix("http://").unwrap().parse().unwrap();
         Self { server, addr, seen: Mutex::default() }

@@ -1,15 +1,17 @@
 //! The subscriber's thread: waits on sockets and time, feeds the [`Stream`], does what it says.
 
 use std::hash::{BuildHasher, RandomState};
+use std::io::{ErrorKind, Read as _};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
 use super::link::{Link, LinkEvent};
 use super::sockets::{self, Received};
-use super::{StatsHandle, SubscriberConfig};
+use super::{StatsHandle, SubscriberConfig, Testimony};
 use crate::frames;
 use crate::replay::{ReplayClient, Reply};
 use crate::stream::{Output, Stream, Update};
@@ -33,6 +35,7 @@ pub(super) struct Worker {
     config: SubscriberConfig,
     updates: mpsc::Sender<Update>,
     stop: UnixStream,
+    testimony: Arc<Mutex<Option<Testimony>>>,
     stats: StatsHandle,
 }
 
@@ -55,9 +58,10 @@ impl Worker {
         config: SubscriberConfig,
         updates: mpsc::Sender<Update>,
         stop: UnixStream,
+        testimony: Arc<Mutex<Option<Testimony>>>,
         stats: StatsHandle,
     ) -> Self {
-        Self { config, updates, stop, stats }
+        Self { config, updates, stop, testimony, stats }
     }
 
     pub(super) fn run(self) {
@@ -78,9 +82,10 @@ impl Worker {
         while self.carry_out(&context, &mut running).is_ok() {
             self.open_if_due(&context, &mut running);
             let ready = self.wait(&running);
-            if ready.stop {
+            if ready.stop && self.is_stopped() {
                 break;
             }
+            self.take_testimony(&mut running);
             let outcome = self.take_in(&ready, &mut running);
             if let Err(error) = outcome {
                 tracing::warn!(%error, "socket failed; opening a new one");
@@ -169,6 +174,23 @@ impl Worker {
             monitor: next(link.is_some()),
             live: next(link.is_some()),
             replay: next(replay.is_some()),
+        }
+    }
+
+    /// Whether the subscriber was dropped; else it was woken.
+    fn is_stopped(&self) -> bool {
+        let mut bytes = [0; 64];
+        match (&self.stop).read(&mut bytes) {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        }
+    }
+
+    fn take_testimony(&self, running: &mut Running) {
+        let testimony = self.testimony.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Testimony { asked, seconds }) = testimony {
+            running.stream.process_started(Instant::now(), asked, seconds);
         }
     }
 
