@@ -74,15 +74,17 @@ fn pool_spec(pool: &PoolConfig) -> Result<PoolSpec> {
 }
 
 fn endpoint_spec(endpoint: &EndpointConfig) -> EndpointSpec {
+    let poll_events = endpoint.polls();
     let EndpointConfig { url, events, replay, topic, bind, ranks, rank } = endpoint;
     EndpointSpec {
         authority: url.authority().clone(),
-        events: events.clone().map(|publisher| EventSpec {
+        events: events.clone().filter(|_| !poll_events).map(|publisher| EventSpec {
             publisher,
             replay: replay.clone(),
             topic: topic.clone().unwrap_or_default(),
             bind: *bind,
         }),
+        poll_events,
         ranks: *ranks,
         rank: *rank,
     }

@@ -9,6 +9,9 @@ use serde::de::{self, Deserializer};
 /// More data-parallel ranks than any engine has.
 const MAX_RANKS: u32 = 1024;
 
+/// In place of an address: the events are fetched.
+const POLL: &str = "poll";
+
 /// How requests reach one data-parallel rank of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -29,7 +32,8 @@ pub struct EndpointConfig {
     /// Its base URL: `http://host:port`.
     pub url: EngineUrl,
     /// The event publisher of its first rank, `tcp://host:port`; further ranks publish on the ports
-    /// above. Found through `GET /kv_event_sources` when absent.
+    /// above. The word `poll` fetches the events from the engine instead (TensorRT-LLM), which takes
+    /// them away from any other consumer. Found through `GET /kv_event_sources` when absent.
     #[serde(default)]
     pub events: Option<String>,
     /// Its replay socket; found likewise.
@@ -113,9 +117,19 @@ impl EndpointConfig {
         Self { url, events: None, replay: None, topic: None, bind: false, ranks: None, rank: None }
     }
 
+    /// Whether its events are to be fetched from its HTTP server.
+    #[must_use]
+    pub fn polls(&self) -> bool {
+        self.events.as_deref() == Some(POLL)
+    }
+
     /// Whether its settings fit together, and fit the pool's; if not, the key and what is wrong.
     pub(crate) fn check(&self, addressing: RankAddressing) -> Result<(), (&'static str, String)> {
         let fail = |key, message: &str| Err((key, message.to_owned()));
+        let listens = self.replay.is_some() || self.bind || self.topic.is_some();
+        if self.polls() && listens {
+            return fail("events", "`poll` goes without `replay`, `topic` and `bind`");
+        }
         if self.events.is_none() && (self.replay.is_some() || self.bind) {
             return fail("events", "is needed where `replay` or `bind` is given");
         }

@@ -74,6 +74,16 @@ fn ranks_are_addressed_in_one_of_three_ways() {
 }
 
 #[test]
+fn events_are_fetched_only_where_it_is_asked_for() {
+    let polls = |events: &str| {
+        let text = format!("pools: [{{model: m, endpoints: [{{url: 'http://a'{events}}}]}}]");
+        parse(&text).unwrap().pools[0].endpoints[0].polls()
+    };
+    assert!(polls(", events: poll"));
+    assert!(!polls("") && !polls(", events: 'tcp://*:5557'"));
+}
+
+#[test]
 fn a_wrong_value_is_located_and_the_allowed_ones_are_named() {
     let bad_policy = "pools:\n  - model: m\n    policy: fastest\n    endpoints: []\n";
     let message = error(bad_policy);
@@ -136,6 +146,10 @@ fn values_that_do_not_fit_together_name_their_key() {
             "pools: [{model: m, endpoints: [{url: 'http://a'}]},
                      {model: m, endpoints: [{url: 'http://b'}]}]",
             "pools[1].model: model `m` has two pools",
+        ),
+        (
+            "pools: [{model: m, endpoints: [{url: 'http://a', events: poll, topic: kv}]}]",
+            "pools[0].endpoints[0].events: `poll` goes without",
         ),
         (
             "pools: [{model: m, rank_addressing: url, endpoints: [{url: 'http://a'}]}]",

@@ -3,22 +3,14 @@
 use std::sync::Arc;
 
 use kvasir_inventory::{AbsentReason, Inventory, Trust};
-use kvasir_kv_events::{
-    Address, EndpointError, Event, SubscribeError, Subscriber, SubscriberConfig, Update,
-};
-use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::task::JoinHandle;
+use kvasir_kv_events::{Address, EndpointError, SubscribeError, Subscriber, SubscriberConfig};
 
-use crate::apply::Applier;
+use crate::application::{Application, Followed, off_the_scheduler};
 use crate::card::EngineCard;
-use crate::credit::Extras;
-use crate::endpoint::Endpoint;
+use crate::kind::EngineKind;
 use crate::rank_stream::RankStream;
-use crate::refill::Refill;
 use crate::spec::EventSpec;
-
-/// Events in a batch above which applying it counts as long work.
-const HEAVY_EVENTS: usize = 64;
+use crate::task::Task;
 
 /// Where a rank's events come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +47,11 @@ impl Source {
                 topic: source.topic.clone(),
                 bind: false,
             }),
-            None => Self::None(AbsentReason::NoStream),
+            None => Self::None(match card.kind {
+                EngineKind::LlamaCpp => AbsentReason::EngineWithoutEvents,
+                EngineKind::TrtLlm => AbsentReason::NotPolled,
+                EngineKind::Vllm | EngineKind::Sglang | EngineKind::Other => AbsentReason::NoStream,
+            }),
         }
     }
 }
@@ -65,23 +61,7 @@ impl Source {
 pub(crate) struct EventFollower {
     /// The source and the base model it was followed for: another model is another cache.
     followed: Option<(Source, String)>,
-    task: Option<AbortOnDrop>,
-}
-
-/// The stream to follow, and the endpoint it belongs to.
-#[derive(Clone, Debug)]
-pub(crate) struct Followed {
-    pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) stream: Arc<RankStream>,
-}
-
-#[derive(Debug)]
-struct AbortOnDrop(JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    task: Option<Task>,
 }
 
 impl EventFollower {
@@ -95,16 +75,14 @@ impl EventFollower {
         base: &str,
     ) {
         let same = self.followed.as_ref().is_some_and(|(known, of)| *known == source && of == base);
-        let ended = self.task.as_ref().is_some_and(|task| task.0.is_finished());
+        let ended = self.task.as_ref().is_some_and(Task::is_finished);
         if same && !ended {
             return;
         }
-        if let Some(AbortOnDrop(task)) = &mut self.task {
+        if let Some(task) = self.task.take() {
             // Until it has really ended it may still store blocks.
-            task.abort();
-            let _ = task.await;
+            task.end().await;
         }
-        self.task = None;
         // Until it is followed again, so that a failed start is tried anew.
         self.followed = None;
         let stream = &to.stream;
@@ -158,7 +136,7 @@ impl EventFollower {
         let subscriber = Subscriber::spawn(config)?;
         stream.set_subscriber(Some(&subscriber));
         let applied = apply_all(to.clone(), Arc::clone(inventory), subscriber);
-        self.task = Some(AbortOnDrop(tokio::spawn(applied)));
+        self.task = Some(Task::spawn(applied));
         Ok(())
     }
 }
@@ -173,65 +151,9 @@ enum StartError {
 
 /// Applies updates until the stream or the task ends.
 async fn apply_all(to: Followed, inventory: Arc<Inventory>, mut subscriber: Subscriber) {
-    let Followed { endpoint, stream } = to;
-    let mut applier = Applier::new(inventory, stream.slot(), stream.trust());
-    let mut refill = Refill::default();
-    let unknown = Arc::new(EngineCard::default());
+    let mut application = Application::new(to, inventory);
     while let Some(update) = subscriber.recv().await {
-        let why = match &update {
-            Update::Forget { why, .. } => {
-                stream.withhold_credit();
-                why.as_str()
-            }
-            Update::Trust { why, .. } => why.as_str(),
-            Update::Batch { batch, .. } => {
-                // Before the blocks: none may be credited that could be somebody else's.
-                note_extras(&stream, &batch.events);
-                "events"
-            }
-        };
-        let card = endpoint.card().unwrap_or_else(|| Arc::clone(&unknown));
-        off_the_scheduler(is_heavy(&update), || applier.apply(&update, &card));
-        refill.note(&update);
-        let why = if refill.is_full(card.blocks) && applier.complete() { "refilled" } else { why };
-        if let Some(size) = applier.block_size() {
-            endpoint.set_block_size(size);
-        }
-        stream.set_refused_blocks(applier.refused_blocks());
-        stream.set_trust(applier.trust(), why);
-        // A history that begins with nothing is sound only once it has been replayed to its end.
-        match &update {
-            Update::Forget { trust, .. } | Update::Trust { trust, .. } => {
-                if *trust != Trust::CatchingUp {
-                    stream.grant_credit();
-                }
-            }
-            Update::Batch { .. } => {}
-        }
+        application.apply(&update);
     }
-    stream.set_trust(Trust::Absent(AbsentReason::NoStream), "subscriber_ended");
-    applier.forget();
-}
-
-fn note_extras(stream: &RankStream, events: &[Event]) {
-    for event in events {
-        if let Event::Stored(stored) = event {
-            stream.set_extras(Extras::of(stored));
-        }
-    }
-}
-
-/// Whether applying an update may take milliseconds.
-fn is_heavy(update: &Update) -> bool {
-    match update {
-        Update::Forget { .. } => true,
-        Update::Batch { batch, .. } => batch.events.len() > HEAVY_EVENTS,
-        Update::Trust { .. } => false,
-    }
-}
-
-/// Runs `work`; where it is heavy, other tasks of the runtime's thread go on elsewhere meanwhile.
-fn off_the_scheduler<R>(heavy: bool, work: impl FnOnce() -> R) -> R {
-    let several = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
-    if heavy && several { tokio::task::block_in_place(work) } else { work() }
+    application.end("subscriber_ended");
 }

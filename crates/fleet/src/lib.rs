@@ -13,6 +13,7 @@
 //! signal (no metrics, no events, no tokenizer) never makes an endpoint or a request fail; it has
 //! a named state and costs only routing quality.
 
+mod application;
 mod apply;
 mod card;
 mod credit;
@@ -22,8 +23,10 @@ mod engine_client;
 mod events;
 mod evidence;
 mod exposition;
+mod kind;
 mod load;
 mod monitor;
+mod poll;
 mod pool;
 mod rank_stream;
 mod ranks;
@@ -32,6 +35,7 @@ mod registry;
 mod samples;
 mod signals;
 mod spec;
+mod task;
 mod tokenizer;
 
 pub use self::apply::Applier;
@@ -40,6 +44,7 @@ pub use self::endpoint::Endpoint;
 pub use self::engine::Exclusion;
 pub use self::engine_client::{EngineClient, ProbeError, root_cause};
 pub use self::evidence::{Evidence, PromptTokens};
+pub use self::kind::EngineKind;
 pub use self::load::Reservation;
 pub use self::pool::{Chosen, Decision, Pool};
 pub use self::registry::{Fleet, FleetError, Resolved};

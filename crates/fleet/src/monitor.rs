@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, StatusCode};
 use kvasir_balance::Rng;
-use kvasir_inventory::Inventory;
+use kvasir_inventory::{AbsentReason, Inventory};
 
+use crate::application::Followed;
 use crate::card::EngineCard;
 use crate::engine::Engine;
 use crate::engine_client::{EngineClient, ProbeError};
-use crate::events::{EventFollower, Followed, Source};
+use crate::events::{EventFollower, Source};
+use crate::poll::PollFollower;
 use crate::pool::Pool;
 use crate::ranks::Ranks;
 use crate::signals::{Page, Signals};
@@ -27,6 +29,8 @@ pub(crate) struct Monitor {
     pub(crate) ranks: Arc<Ranks>,
     /// The event stream of its first rank, where it is configured.
     pub(crate) configured: Option<EventSpec>,
+    /// Whether its events are fetched.
+    pub(crate) poll: bool,
     pub(crate) authorization: Option<HeaderValue>,
     /// The pools it is in.
     pub(crate) pools: Vec<Arc<Pool>>,
@@ -35,14 +39,18 @@ pub(crate) struct Monitor {
     pub(crate) interval: Duration,
 }
 
-/// The streams that are followed, by rank.
-type Followers = BTreeMap<u32, EventFollower>;
+/// What follows the streams.
+#[derive(Debug, Default)]
+struct Followers {
+    by_rank: BTreeMap<u32, EventFollower>,
+    poll: PollFollower,
+}
 
 impl Monitor {
     /// Runs until its task is aborted.
     pub(crate) async fn run(self) {
         let mut jitter = Rng::new(seed_of(self.engine().url()));
-        let mut followers = Followers::new();
+        let mut followers = Followers::default();
         let mut card_asked: Option<Instant> = None;
         let mut complained = false;
         self.look_for_tokenizers(None, false);
@@ -91,6 +99,7 @@ impl Monitor {
         if self.engine().card().as_deref() != Some(&card) {
             tracing::info!(
                 endpoint = self.engine().url(),
+                kind = card.kind.as_str(),
                 version = card.version.as_deref().unwrap_or("unknown"),
                 models = ?card.models.iter().map(|m| &m.id).collect::<Vec<_>>(),
                 adapters = card.adapters.len(),
@@ -116,12 +125,28 @@ impl Monitor {
     /// Follows the streams of all ranks there are, and no others.
     async fn follow(&self, card: Option<&EngineCard>, followers: &mut Followers) {
         let streams = self.ranks.streams();
-        followers.retain(|rank, _| streams.iter().any(|(_, stream)| stream.rank() == *rank));
+        let streams = streams.into_iter().map(|(endpoint, stream)| Followed { endpoint, stream });
+        let streams: Vec<Followed> = streams.collect();
         let base = card.map_or("", EngineCard::base);
-        for (endpoint, stream) in streams {
-            let source = Source::of(self.configured.as_ref(), card, &stream);
-            let follower = followers.entry(stream.rank()).or_default();
-            follower.follow(&Followed { endpoint, stream }, &self.inventory, source, base).await;
+        if self.poll && card.is_some() {
+            followers.by_rank.clear();
+            let key = self.authorization.as_ref();
+            let poll = &mut followers.poll;
+            return poll
+                .follow(self.engine(), streams, &self.inventory, &self.client, key, base)
+                .await;
+        }
+        let ranks = &mut followers.by_rank;
+        ranks.retain(|rank, _| streams.iter().any(|to| to.stream.rank() == *rank));
+        for to in streams {
+            let source = if self.poll {
+                // What the events are of is not known yet, and they come only once.
+                Source::None(AbsentReason::EngineUnknown)
+            } else {
+                Source::of(self.configured.as_ref(), card, &to.stream)
+            };
+            let follower = ranks.entry(to.stream.rank()).or_default();
+            follower.follow(&to, &self.inventory, source, base).await;
         }
     }
 

@@ -42,6 +42,7 @@ pub struct Resolved {
 struct Watched {
     ranks: Arc<Ranks>,
     events: Option<EventSpec>,
+    poll: bool,
     authorization: Option<http::HeaderValue>,
     pools: Vec<Arc<Pool>>,
 }
@@ -71,11 +72,12 @@ impl Fleet {
             fleet.add_pool(pool, spec.seed.wrapping_add(place), &mut watched)?;
         }
         let client = EngineClient::new(spec.connect_timeout);
-        for (_, Watched { ranks, events, authorization, pools }) in watched {
+        for (_, Watched { ranks, events, poll, authorization, pools }) in watched {
             fleet.engines.push(Arc::clone(&ranks));
             let monitor = Monitor {
                 ranks,
                 configured: events,
+                poll,
                 authorization,
                 pools,
                 inventory: Arc::clone(&fleet.inventory),
@@ -144,7 +146,7 @@ impl Fleet {
         let mut engines = Vec::with_capacity(endpoints.len());
         for spec in endpoints {
             let addressing = spec.addressing(rank_addressing);
-            let EndpointSpec { authority, events, ranks, .. } = spec;
+            let EndpointSpec { authority, events, poll_events, ranks, .. } = spec;
             let entry = match watched.entry(authority.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(place) => {
@@ -154,6 +156,7 @@ impl Fleet {
                     place.insert(Watched {
                         ranks: Arc::new(ranks),
                         events: None,
+                        poll: false,
                         authorization: None,
                         pools: Vec::new(),
                     })
@@ -163,6 +166,7 @@ impl Fleet {
                 return Err(FleetError::Addressing(authority.to_string()));
             }
             entry.events = entry.events.take().or(events);
+            entry.poll |= poll_events;
             entry.authorization = entry.authorization.take().or_else(|| authorization.clone());
             engines.push((authority, Arc::clone(&entry.ranks)));
         }

@@ -2,25 +2,24 @@
 
 use std::collections::BTreeMap;
 
+use crate::kind::EngineKind;
 use crate::samples::{Sample, samples};
 
 /// An engine's own account of its load, as last scraped. Families register lazily, so any may be
 /// missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Signals {
-    /// Requests being computed (`vllm:num_requests_running`).
+    /// Requests being computed (`vllm:num_requests_running`, `sglang:num_running_reqs`).
     pub(crate) running: Option<f64>,
-    /// Requests waiting (`vllm:num_requests_waiting`).
+    /// Requests waiting (`vllm:num_requests_waiting`, `sglang:num_queue_reqs`).
     pub(crate) waiting: Option<f64>,
-    /// Used share of the KV cache, 0–1 (`vllm:kv_cache_usage_perc`).
+    /// Used share of the KV cache, 0–1 (`vllm:kv_cache_usage_perc`, `sglang:token_usage`).
     pub(crate) kv_usage: Option<f64>,
 }
 
 /// A page: the load of each rank and of all together, and what the engine says of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Page {
-    /// Counts of all ranks added up; of usages the largest.
-    all: Signals,
     ranks: BTreeMap<u32, Signals>,
     /// Whether the engine sleeps (`vllm:engine_sleep_state`): it then holds no cache and takes no
     /// requests.
@@ -32,6 +31,8 @@ pub(crate) struct Page {
     /// When the engine's process started, in seconds since the epoch
     /// (`process_start_time_seconds`).
     pub(crate) process_start: Option<f64>,
+    /// The engine whose families these are.
+    pub(crate) kind: Option<EngineKind>,
 }
 
 impl Page {
@@ -41,18 +42,23 @@ impl Page {
         let mut labels = Labels::default();
         for sample in samples(text) {
             let Sample { name, value, .. } = sample;
+            page.kind = page.kind.or_else(|| EngineKind::of_family(name));
             match name {
                 "vllm:num_requests_running" => {
-                    add(&mut page.all.running, value);
                     add(&mut page.rank(&mut labels, &sample).running, value);
                 }
                 "vllm:num_requests_waiting" => {
-                    add(&mut page.all.waiting, value);
                     add(&mut page.rank(&mut labels, &sample).waiting, value);
                 }
-                "vllm:kv_cache_usage_perc" => {
-                    most(&mut page.all.kv_usage, value);
+                "vllm:kv_cache_usage_perc" | "sglang:token_usage" => {
                     most(&mut page.rank(&mut labels, &sample).kv_usage, value);
+                }
+                // All tensor-parallel ranks of a data-parallel one may say the same.
+                "sglang:num_running_reqs" => {
+                    most(&mut page.rank(&mut labels, &sample).running, value);
+                }
+                "sglang:num_queue_reqs" => {
+                    most(&mut page.rank(&mut labels, &sample).waiting, value);
                 }
                 "vllm:engine_sleep_state" if sample.label("sleep_state") == Some("awake") => {
                     page.asleep |= value == 0.0;
@@ -78,16 +84,28 @@ impl Page {
     /// The load of one rank; of all where `rank` is `None`. `alone` says that the engine's address
     /// belongs to that rank.
     pub(crate) fn load(&self, rank: Option<u32>, alone: bool) -> Signals {
-        let Some(rank) = rank else { return self.all };
+        let Some(rank) = rank else { return self.all() };
         match self.ranks.get(&rank) {
             Some(signals) => *signals,
-            None if alone && self.ranks.len() <= 1 => self.all,
+            None if alone && self.ranks.len() <= 1 => self.all(),
             None => Signals::default(),
         }
     }
 
+    /// Counts of all ranks added up; of usages the largest.
+    fn all(&self) -> Signals {
+        let mut all = Signals::default();
+        for Signals { running, waiting, kv_usage } in self.ranks.values() {
+            running.iter().for_each(|value| add(&mut all.running, *value));
+            waiting.iter().for_each(|value| add(&mut all.waiting, *value));
+            kv_usage.iter().for_each(|value| most(&mut all.kv_usage, *value));
+        }
+        all
+    }
+
     fn rank<'a>(&mut self, labels: &mut Labels<'a>, sample: &Sample<'a>) -> &mut Signals {
-        self.ranks.entry(labels.rank(sample.label("engine"))).or_default()
+        let label = sample.label("engine").or_else(|| sample.label("dp_rank"));
+        self.ranks.entry(labels.rank(label)).or_default()
     }
 }
 
@@ -166,6 +184,22 @@ process_start_time_seconds 1.79e+09
         let words = "vllm:num_requests_running{engine=\"a\"} 4\n\
                      vllm:num_requests_running{engine=\"b\"} 5";
         assert_eq!(Page::parse(words).ranks(), [0, 1]);
+    }
+
+    #[test]
+    fn sglangs_page_is_read_too() {
+        let page = Page::parse(
+            r#"sglang:num_running_reqs{dp_rank="0",tp_rank="0",model_name="m"} 3.0
+sglang:num_running_reqs{dp_rank="0",tp_rank="1",model_name="m"} 3.0
+sglang:num_running_reqs{dp_rank="1",tp_rank="0",model_name="m"} 1.0
+sglang:num_queue_reqs{dp_rank="1",model_name="m"} 2.0
+sglang:token_usage{dp_rank="0",model_name="m"} 0.75
+"#,
+        );
+        assert_eq!((page.kind, page.ranks()), (Some(EngineKind::Sglang), vec![0, 1]));
+        assert_eq!(page.load(None, true), load(4.0, Some(2.0), 0.75));
+        let alone = Page::parse(r#"sglang:num_running_reqs{model_name="m"} 3.0"#);
+        assert_eq!(alone.load(None, true).running, Some(3.0));
     }
 
     #[test]

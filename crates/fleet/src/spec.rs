@@ -65,6 +65,9 @@ pub struct EndpointSpec {
     pub authority: Authority,
     /// Its event stream, where it is configured; else the engine is asked.
     pub events: Option<EventSpec>,
+    /// Whether its events are to be fetched from its HTTP server (TensorRT-LLM), which takes them
+    /// away from any other consumer.
+    pub poll_events: bool,
     /// How many data-parallel ranks it has, where it is configured; else the engine is asked.
     pub ranks: Option<u32>,
     /// The rank that its URL belongs to, for [`RankAddressingKind::Url`].
@@ -75,7 +78,7 @@ impl EndpointSpec {
     /// An engine of which only the address is known.
     #[must_use]
     pub fn at(authority: Authority) -> Self {
-        Self { authority, events: None, ranks: None, rank: None }
+        Self { authority, events: None, poll_events: false, ranks: None, rank: None }
     }
 
     pub(crate) fn addressing(&self, kind: RankAddressingKind) -> RankAddressing {

@@ -84,6 +84,12 @@ pub enum AbsentReason {
     EngineUnknown,
     /// There are more data-parallel ranks than can be followed.
     TooManyRanks,
+    /// The engine publishes events of a data-parallel rank nobody told of.
+    RankUnknown,
+    /// Engines of this kind publish no events (llama.cpp).
+    EngineWithoutEvents,
+    /// The engine's events are taken away by whoever asks (TensorRT-LLM), and nobody allowed it.
+    NotPolled,
 }
 
 /// Why a sound picture is incomplete.
@@ -144,6 +150,9 @@ impl Trust {
             Self::Absent(AbsentReason::Disconnected) => "disconnected",
             Self::Absent(AbsentReason::EngineUnknown) => "engine_unknown",
             Self::Absent(AbsentReason::TooManyRanks) => "too_many_ranks",
+            Self::Absent(AbsentReason::RankUnknown) => "rank_unknown",
+            Self::Absent(AbsentReason::EngineWithoutEvents) => "engine_without_events",
+            Self::Absent(AbsentReason::NotPolled) => "not_polled",
             Self::Partial(PartialReason::JoinedLate) => "joined_late",
             Self::Partial(PartialReason::LostBatch) => "lost_batch",
             Self::Partial(PartialReason::Orphans) => "orphans",
