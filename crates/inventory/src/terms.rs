@@ -110,6 +110,8 @@ pub enum PartialReason {
 pub enum SuspectReason {
     /// It is not certain that the engine is still the one the picture is of.
     LifeInDoubt,
+    /// Two publishers at an address that belongs to one.
+    Crowded,
     /// A known event could not be decoded.
     Schema,
     /// The engine stores salted, adapter or image blocks without saying so.
@@ -158,6 +160,7 @@ impl Trust {
             Self::Partial(PartialReason::Orphans) => "orphans",
             Self::Partial(PartialReason::BlocksLeftOut) => "blocks_left_out",
             Self::Suspect(SuspectReason::LifeInDoubt) => "life_in_doubt",
+            Self::Suspect(SuspectReason::Crowded) => "crowded",
             Self::Suspect(SuspectReason::Schema) => "schema",
             Self::Suspect(SuspectReason::ExtraKeysUnpublished) => "extra_keys_unpublished",
             Self::Suspect(SuspectReason::UnsupportedGroup) => "unsupported_group",

@@ -154,7 +154,8 @@ impl Stream {
     #[must_use]
     pub fn stats(&self) -> (StreamStats, Option<Instant>) {
         let last_seq = self.last.as_ref().map(|last| last.seq);
-        (StreamStats { trust: self.trust, last_seq, ..self.stats }, self.heard_at)
+        let (trust, witnessed) = (self.trust, self.life.is_witnessed());
+        (StreamStats { trust, witnessed, last_seq, ..self.stats }, self.heard_at)
     }
 
     /// When [`Stream::tick`] wants to be called next.
@@ -394,7 +395,7 @@ impl Stream {
     fn current_trust(&self) -> Trust {
         match self.link {
             Link::Down(reason) => Trust::Absent(reason),
-            Link::Crowded => Trust::Suspect(SuspectReason::LifeInDoubt),
+            Link::Crowded => Trust::Suspect(SuspectReason::Crowded),
             Link::Up if self.poisoned => Trust::Suspect(SuspectReason::Schema),
             Link::Up if self.life.in_doubt() => Trust::Suspect(SuspectReason::LifeInDoubt),
             Link::Up if self.holds_back() => Trust::CatchingUp,

@@ -225,7 +225,7 @@ fn medium(level: u64) -> Medium {
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    if text.is_empty() || text.len() % 2 != 0 || !text.is_ascii() {
+    if text.is_empty() || !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;
     }
     let pairs = text.as_bytes().chunks(2).map(|two| std::str::from_utf8(two).ok());

@@ -27,7 +27,9 @@ fn created() -> Value {
 }
 
 fn numbered(id: u64, data: Value) -> Value {
-    json!({"event_id": id, "data": data, "window_size": 4096})
+    let mut event = json!({"event_id": id, "window_size": 4096});
+    event["data"] = data;
+    event
 }
 
 /// A stream of rank 0, and what it says.

@@ -43,6 +43,10 @@ impl Life {
         self.doubt.is_some()
     }
 
+    pub(super) fn is_witnessed(&self) -> bool {
+        self.process.is_some()
+    }
+
     /// When a doubt is given up.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.doubt.as_ref().filter(|doubt| !doubt.same_process).map(|doubt| doubt.due)

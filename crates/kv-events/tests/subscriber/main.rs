@@ -435,7 +435,7 @@ fn a_publisher_that_connects_to_us_is_followed() {
     assert_eq!(follower.seqs(), [0, 1]);
     // A second one: whose batches come is unknown.
     let second = FakePublisher::start(options).unwrap();
-    follower.until("forget suspect(life_in_doubt) two_publishers");
+    follower.until("forget suspect(crowded) two_publishers");
     drop(second);
     follower.until("forget absent(disconnected) disconnected");
     follower.until("trust exact joined");

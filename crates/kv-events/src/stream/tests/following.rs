@@ -176,7 +176,7 @@ fn an_event_that_cannot_be_decoded_poisons_the_stream_until_cleared() {
 fn two_publishers_are_not_believed() {
     let mut rig = Rig::exact_up_to(1);
     rig.stream.crowded();
-    rig.says(&["forget suspect(life_in_doubt) two_publishers"]);
+    rig.says(&["forget suspect(crowded) two_publishers"]);
     rig.live(2, 2);
     rig.says(&[]);
     rig.stream.disconnected();
