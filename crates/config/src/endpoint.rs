@@ -117,6 +117,12 @@ impl EndpointConfig {
         Self { url, events: None, replay: None, topic: None, bind: false, ranks: None, rank: None }
     }
 
+    /// The address and topic that belong to its publisher alone, where it connects to us.
+    pub(crate) fn listens_at(&self) -> Option<(&str, Option<&str>)> {
+        let address = self.events.as_deref().filter(|_| self.bind)?;
+        Some((address, self.topic.as_deref().filter(|topic| !topic.is_empty())))
+    }
+
     /// Whether its events are to be fetched from its HTTP server.
     #[must_use]
     pub fn polls(&self) -> bool {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::uri::Authority;
 use kvasir_balance::PolicyKind;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
@@ -12,6 +13,9 @@ use serde::de::{self, Deserializer};
 use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::error::ConfigError;
 use crate::secret::Secret;
+
+/// Why two engines cannot connect to us in the same way.
+const ONE_EACH: &str = "engines that share an address need a `topic` each";
 
 /// Everything a gateway is told.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -175,6 +179,7 @@ impl Config {
         }
         let mut streams = HashMap::new();
         let mut addressings = HashMap::new();
+        let mut bound: HashMap<&str, Vec<(&Authority, Option<&str>)>> = HashMap::new();
         let mut models = HashSet::new();
         for (i, pool) in self.pools.iter().enumerate() {
             if !models.insert(pool.model.as_str()) {
@@ -189,6 +194,18 @@ impl Config {
                     let message =
                         format!("the ranks of {} are told otherwise elsewhere", endpoint.url);
                     return fail(&format!("pools[{i}].endpoints[{j}].url"), &message);
+                }
+                if let Some((address, topic)) = endpoint.listens_at() {
+                    let others = bound.entry(address).or_default();
+                    let alike = |(other, known): &&(&Authority, Option<&str>)| {
+                        *other != endpoint.url.authority()
+                            && (topic.is_none() || known.is_none() || topic == *known)
+                    };
+                    if let Some((other, _)) = others.iter().find(alike) {
+                        let message = format!("http://{other} connects there too: {ONE_EACH}");
+                        return fail(&format!("pools[{i}].endpoints[{j}].topic"), &message);
+                    }
+                    others.push((endpoint.url.authority(), topic));
                 }
                 let Some(stream) = endpoint.stream() else { continue };
                 let known = *streams.entry(endpoint.url.authority()).or_insert(stream);

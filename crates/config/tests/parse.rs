@@ -148,6 +148,13 @@ fn values_that_do_not_fit_together_name_their_key() {
             "pools[1].model: model `m` has two pools",
         ),
         (
+            "pools: [{model: m, endpoints: [
+                {url: 'http://a', events: 'tcp://*:7000', bind: true, topic: a},
+                {url: 'http://b', events: 'tcp://*:7000', bind: true, topic: b},
+                {url: 'http://c', events: 'tcp://*:7000', bind: true, topic: a}]}]",
+            "pools[0].endpoints[2].topic: http://a connects there too",
+        ),
+        (
             "pools: [{model: m, endpoints: [{url: 'http://a', events: poll, topic: kv}]}]",
             "pools[0].endpoints[0].events: `poll` goes without",
         ),

@@ -1,5 +1,6 @@
 //! Follows one publisher on a thread of its own.
 
+mod hub;
 mod link;
 pub(crate) mod sockets;
 mod worker;
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+use self::hub::Hub;
+
 use crate::endpoint::{Address, EndpointError};
 use crate::stats::StreamStats;
 use crate::stream::{StreamConfig, Update};
@@ -25,9 +28,9 @@ pub struct SubscriberConfig {
     /// The publisher's address, see [`Address::resolve`].
     pub address: Address,
     /// Bind `address` and let the publisher connect, for engines configured with an address of
-    /// ours. One publisher per address.
+    /// ours. Without a `topic` one publisher per address; several are told apart by their topics.
     pub bind: bool,
-    /// Follow topics that begin with this; empty for all.
+    /// Follow topics that begin with this; empty for all. Together with `bind` the whole topic.
     pub topic: String,
     /// The publisher's replay socket, if it has one. It is always connected to.
     pub replay: Option<Address>,
@@ -171,8 +174,16 @@ impl Subscriber {
         }
         let stats = StatsHandle::default();
         let testimony = Arc::default();
-        let worker =
-            worker::Worker::new(config, sender, stopped, Arc::clone(&testimony), stats.clone());
+        let shares = config.bind && !config.topic.is_empty();
+        let hub = shares.then(|| Hub::join(&config)).transpose().map_err(SubscribeError::Spawn)?;
+        let worker = worker::Worker::new(
+            config,
+            hub,
+            sender,
+            stopped,
+            Arc::clone(&testimony),
+            stats.clone(),
+        );
         std::thread::Builder::new()
             .name("kv-events".to_owned())
             .spawn(move || worker.run())

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+use super::hub::Hub;
 use super::link::{Link, LinkEvent};
 use super::sockets::{self, Received};
 use super::{StatsHandle, SubscriberConfig, Testimony};
@@ -18,6 +19,9 @@ use crate::stream::{Output, Stream, Update};
 
 /// Messages taken from one socket before the others have their turn.
 const TURN: usize = 256;
+
+/// Between looks whether a publisher has connected to a hub.
+const HUB_PAUSE: Duration = Duration::from_millis(50);
 
 /// The consumer is gone.
 struct Gone;
@@ -33,6 +37,8 @@ struct Ready {
 
 pub(super) struct Worker {
     config: SubscriberConfig,
+    /// What binds the address, where several publishers connect to it.
+    hub: Option<Arc<Hub>>,
     updates: mpsc::Sender<Update>,
     stop: UnixStream,
     testimony: Arc<Mutex<Option<Testimony>>>,
@@ -56,12 +62,13 @@ struct Running {
 impl Worker {
     pub(super) fn new(
         config: SubscriberConfig,
+        hub: Option<Arc<Hub>>,
         updates: mpsc::Sender<Update>,
         stop: UnixStream,
         testimony: Arc<Mutex<Option<Testimony>>>,
         stats: StatsHandle,
     ) -> Self {
-        Self { config, updates, stop, testimony, stats }
+        Self { config, hub, updates, stop, testimony, stats }
     }
 
     pub(super) fn run(self) {
@@ -129,7 +136,13 @@ impl Worker {
         if running.link.is_some() || running.open_at > now {
             return;
         }
-        match Link::open(context, &self.config) {
+        let hub = self.hub.as_ref().map(|hub| hub.address());
+        if let Some(None) = hub {
+            // No publisher is connected there.
+            running.open_at = now + HUB_PAUSE;
+            return;
+        }
+        match Link::open(context, &self.config, hub.flatten().as_deref()) {
             Ok(link) => {
                 running.link = Some(link);
                 running.complained = false;
@@ -209,6 +222,10 @@ impl Worker {
                     Received::Nothing => break,
                     Received::TooManyParts => running.stream.malformed(),
                     Received::Message(mut parts) => match frames::parse_live(&parts) {
+                        // A topic may begin with another publisher's.
+                        Ok(message)
+                            if self.hub.is_some()
+                                && message.topic != self.config.topic.as_bytes() => {}
                         Ok(message) => {
                             let seq = message.seq;
                             running.stream.live(now, seq, parts.pop().unwrap_or_default());
@@ -251,7 +268,7 @@ impl Worker {
                     running.stream.connected(now);
                 }
                 // A stranger at our own address is no matter.
-                Some(LinkEvent::Refused) if self.config.bind => {}
+                Some(LinkEvent::Refused) if self.config.bind && self.hub.is_none() => {}
                 Some(LinkEvent::Refused) => {
                     tracing::debug!(address = %self.config.address, "no publisher answers there");
                     self.close(running);
