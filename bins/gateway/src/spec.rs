@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 use http::HeaderValue;
-use kvasir_config::{Config, EndpointConfig, PoolConfig};
-use kvasir_fleet::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
+use kvasir_config::{Config, EndpointConfig, PoolConfig, RankAddressing};
+use kvasir_fleet::{EndpointSpec, EventSpec, FleetSpec, PoolSpec, RankAddressingKind};
 use kvasir_proxy::Settings;
 
 /// The fleet's part.
@@ -64,19 +64,28 @@ fn pool_spec(pool: &PoolConfig) -> Result<PoolSpec> {
         policy: pool.policy,
         tokenizer_dir: pool.tokenizer_dir.clone(),
         authorization,
+        rank_addressing: match pool.rank_addressing {
+            RankAddressing::None => RankAddressingKind::None,
+            RankAddressing::Header => RankAddressingKind::Header,
+            RankAddressing::Url => RankAddressingKind::Url,
+        },
         endpoints: endpoints?,
     })
 }
 
 fn endpoint_spec(endpoint: &EndpointConfig) -> EndpointSpec {
-    let EndpointConfig { url, events, replay, topic, bind } = endpoint;
+    let poll_events = endpoint.polls();
+    let EndpointConfig { url, events, replay, topic, bind, ranks, rank } = endpoint;
     EndpointSpec {
         authority: url.authority().clone(),
-        events: events.clone().map(|publisher| EventSpec {
+        events: events.clone().filter(|_| !poll_events).map(|publisher| EventSpec {
             publisher,
             replay: replay.clone(),
             topic: topic.clone().unwrap_or_default(),
             bind: *bind,
         }),
+        poll_events,
+        ranks: *ranks,
+        rank: *rank,
     }
 }

@@ -7,10 +7,12 @@
 //! This crate opens no sockets and knows nothing of the crates it configures except the names of
 //! the policies.
 
+mod endpoint;
 mod error;
 mod model;
 mod secret;
 
+pub use self::endpoint::{EndpointConfig, EngineUrl, RankAddressing};
 pub use self::error::ConfigError;
-pub use self::model::{Config, EndpointConfig, EngineUrl, LogConfig, LogFormat, PoolConfig};
+pub use self::model::{Config, LogConfig, LogFormat, PoolConfig};
 pub use self::secret::Secret;

@@ -1,18 +1,21 @@
 //! The tree itself, its defaults and its checks.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
+use http::uri::Authority;
 use kvasir_balance::PolicyKind;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
+use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::error::ConfigError;
 use crate::secret::Secret;
+
+/// Why two engines cannot connect to us in the same way.
+const ONE_EACH: &str = "engines that share an address need a `topic` each";
 
 /// Everything a gateway is told.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -62,28 +65,11 @@ pub struct PoolConfig {
     /// The file that holds that key.
     #[serde(default)]
     pub api_key_file: Option<PathBuf>,
+    /// How requests reach one data-parallel rank of an engine. Default `none`.
+    #[serde(default)]
+    pub rank_addressing: RankAddressing,
     /// The engines.
     pub endpoints: Vec<EndpointConfig>,
-}
-
-/// One engine.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EndpointConfig {
-    /// Its base URL: `http://host:port`.
-    pub url: EngineUrl,
-    /// Its event publisher, `tcp://host:port`; found through `GET /kv_event_sources` when absent.
-    #[serde(default)]
-    pub events: Option<String>,
-    /// Its replay socket; found likewise.
-    #[serde(default)]
-    pub replay: Option<String>,
-    /// The topic to subscribe to. Default: everything.
-    #[serde(default)]
-    pub topic: Option<String>,
-    /// Whether the engine connects to us: `events` is then the address to listen on.
-    #[serde(default)]
-    pub bind: bool,
 }
 
 /// Logging.
@@ -105,66 +91,6 @@ pub enum LogFormat {
     Text,
     /// For machines: one JSON object a line.
     Json,
-}
-
-/// An engine's base URL: scheme `http`, a host, an optional port, nothing else.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EngineUrl(http::uri::Authority);
-
-// === impl EngineUrl ===
-
-impl EngineUrl {
-    /// Host and port.
-    #[must_use]
-    pub fn authority(&self) -> &http::uri::Authority {
-        &self.0
-    }
-}
-
-impl FromStr for EngineUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        // What stands before an `@` or after a `?` may be a password or a key: not repeated.
-        if text.contains(['@', '?']) {
-            return Err(
-                "an engine URL is http://host:port alone, without a user or a query; a key \
-                        goes into `api_key_env` or `api_key_file`"
-                    .to_owned(),
-            );
-        }
-        let problem =
-            |why: &str| format!("`{text}` is not an engine URL (http://host:port): {why}");
-        let uri: http::Uri = text.parse().map_err(|e| problem(&format!("{e}")))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some(other) => return Err(problem(&format!("scheme `{other}` is not supported"))),
-            None => return Err(problem("it has no scheme")),
-        }
-        if !matches!(uri.path(), "" | "/") {
-            return Err(problem("it must have no path"));
-        }
-        let authority = uri.authority().ok_or_else(|| problem("it has no host"))?;
-        if authority.host().is_empty() {
-            return Err(problem("it has no host"));
-        }
-        if authority.as_str() != authority.host() && authority.port_u16().is_none() {
-            return Err(problem("the port is no number up to 65535"));
-        }
-        Ok(Self(authority.clone()))
-    }
-}
-
-impl fmt::Display for EngineUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for EngineUrl {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
 }
 
 fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PolicyKind, D::Error> {
@@ -252,6 +178,8 @@ impl Config {
             }
         }
         let mut streams = HashMap::new();
+        let mut addressings = HashMap::new();
+        let mut bound: HashMap<&str, Vec<(&Authority, Option<&str>)>> = HashMap::new();
         let mut models = HashSet::new();
         for (i, pool) in self.pools.iter().enumerate() {
             if !models.insert(pool.model.as_str()) {
@@ -260,6 +188,25 @@ impl Config {
             }
             pool.check().or_else(|(key, message)| fail(&format!("pools[{i}].{key}"), &message))?;
             for (j, endpoint) in pool.endpoints.iter().enumerate() {
+                let ranks = (pool.rank_addressing, endpoint.ranks, endpoint.rank);
+                let known = *addressings.entry(endpoint.url.authority()).or_insert(ranks);
+                if known != ranks {
+                    let message =
+                        format!("the ranks of {} are told otherwise elsewhere", endpoint.url);
+                    return fail(&format!("pools[{i}].endpoints[{j}].url"), &message);
+                }
+                if let Some((address, topic)) = endpoint.listens_at() {
+                    let others = bound.entry(address).or_default();
+                    let alike = |(other, known): &&(&Authority, Option<&str>)| {
+                        *other != endpoint.url.authority()
+                            && (topic.is_none() || known.is_none() || topic == *known)
+                    };
+                    if let Some((other, _)) = others.iter().find(alike) {
+                        let message = format!("http://{other} connects there too: {ONE_EACH}");
+                        return fail(&format!("pools[{i}].endpoints[{j}].topic"), &message);
+                    }
+                    others.push((endpoint.url.authority(), topic));
+                }
                 let Some(stream) = endpoint.stream() else { continue };
                 let known = *streams.entry(endpoint.url.authority()).or_insert(stream);
                 if known != stream {
@@ -285,6 +232,7 @@ impl PoolConfig {
             api_key: None,
             api_key_env: None,
             api_key_file: None,
+            rank_addressing: RankAddressing::default(),
             endpoints: Vec::new(),
         }
     }
@@ -330,30 +278,11 @@ impl PoolConfig {
                 let message = format!("{} is listed twice", endpoint.url);
                 return fail(&format!("endpoints[{i}].url"), &message);
             }
-            if endpoint.events.is_none() && (endpoint.replay.is_some() || endpoint.bind) {
-                return fail(
-                    &format!("endpoints[{i}].events"),
-                    "is needed where `replay` or `bind` is given",
-                );
-            }
+            endpoint
+                .check(self.rank_addressing)
+                .or_else(|(key, message)| fail(&format!("endpoints[{i}].{key}"), &message))?;
         }
         Ok(())
-    }
-}
-
-// === impl EndpointConfig ===
-
-impl EndpointConfig {
-    /// What is configured of its event stream: an engine in two pools has one.
-    fn stream(&self) -> Option<(&str, Option<&str>, Option<&str>, bool)> {
-        let events = self.events.as_deref()?;
-        Some((events, self.replay.as_deref(), self.topic.as_deref(), self.bind))
-    }
-
-    /// An engine of which only the URL is known.
-    #[must_use]
-    pub fn at(url: EngineUrl) -> Self {
-        Self { url, events: None, replay: None, topic: None, bind: false }
     }
 }
 

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at once")]
 
 use kvasir_balance::PolicyKind;
-use kvasir_config::{Config, ConfigError, LogFormat};
+use kvasir_config::{Config, ConfigError, LogFormat, RankAddressing};
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse("kvasir.yaml", text)
@@ -56,6 +56,31 @@ pools:
     assert!(pool.endpoints[1].bind);
     assert_eq!(pool.resolve_api_key().unwrap().unwrap().expose(), "very-secret");
     assert!(!format!("{config:?}").contains("very-secret"));
+}
+
+#[test]
+fn ranks_are_addressed_in_one_of_three_ways() {
+    for (word, wanted) in [("none", RankAddressing::None), ("header", RankAddressing::Header)] {
+        let text = format!(
+            "pools: [{{model: m, rank_addressing: {word}, endpoints: [{{url: 'http://a', ranks: 4}}]}}]"
+        );
+        let pool = &parse(&text).unwrap().pools[0];
+        assert_eq!((pool.rank_addressing, pool.endpoints[0].ranks), (wanted, Some(4)));
+    }
+    let text = "pools: [{model: m, rank_addressing: url, endpoints: [{url: 'http://a', rank: 3}]}]";
+    assert_eq!(parse(text).unwrap().pools[0].endpoints[0].rank, Some(3));
+    let message = error("pools: [{model: m, rank_addressing: port, endpoints: []}]");
+    assert!(message.contains("port") && message.contains("header"), "{message}");
+}
+
+#[test]
+fn events_are_fetched_only_where_it_is_asked_for() {
+    let polls = |events: &str| {
+        let text = format!("pools: [{{model: m, endpoints: [{{url: 'http://a'{events}}}]}}]");
+        parse(&text).unwrap().pools[0].endpoints[0].polls()
+    };
+    assert!(polls(", events: poll"));
+    assert!(!polls("") && !polls(", events: 'tcp://*:5557'"));
 }
 
 #[test]
@@ -125,6 +150,34 @@ fn values_that_do_not_fit_together_name_their_key() {
             "pools: [{model: m, endpoints: [{url: 'http://a'}]},
                      {model: m, endpoints: [{url: 'http://b'}]}]",
             "pools[1].model: model `m` has two pools",
+        ),
+        (
+            "pools: [{model: m, endpoints: [
+                {url: 'http://a', events: 'tcp://*:7000', bind: true, topic: a},
+                {url: 'http://b', events: 'tcp://*:7000', bind: true, topic: b},
+                {url: 'http://c', events: 'tcp://*:7000', bind: true, topic: a}]}]",
+            "pools[0].endpoints[2].topic: http://a connects there too",
+        ),
+        (
+            "pools: [{model: m, endpoints: [{url: 'http://a', events: poll, topic: kv}]}]",
+            "pools[0].endpoints[0].events: `poll` goes without",
+        ),
+        (
+            "pools: [{model: m, rank_addressing: url, endpoints: [{url: 'http://a'}]}]",
+            "pools[0].endpoints[0].rank: is needed where `rank_addressing` is `url`",
+        ),
+        (
+            "pools: [{model: m, endpoints: [{url: 'http://a', rank: 1}]}]",
+            "pools[0].endpoints[0].rank: has a meaning only",
+        ),
+        (
+            "pools: [{model: m, endpoints: [{url: 'http://a', ranks: 0}]}]",
+            "pools[0].endpoints[0].ranks: must be from 1",
+        ),
+        (
+            "pools: [{model: m, endpoints: [{url: 'http://a'}]},
+                     {model: n, rank_addressing: header, endpoints: [{url: 'http://a'}]}]",
+            "pools[1].endpoints[0].url: the ranks of http://a are told otherwise",
         ),
     ] {
         let message = error(text);

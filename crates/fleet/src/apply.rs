@@ -81,6 +81,17 @@ impl Applier {
         }
     }
 
+    /// Nothing the engine holds can be unknown any more, until the stream says otherwise; whether
+    /// that is news.
+    pub fn complete(&mut self) -> bool {
+        let begun_late = [PartialReason::JoinedLate, PartialReason::LostBatch].map(Trust::Partial);
+        let incomplete = begun_late.contains(&self.stream);
+        if incomplete {
+            self.stream = Trust::Exact;
+        }
+        incomplete
+    }
+
     /// How far the endpoint's residency can be believed now.
     #[must_use]
     pub fn trust(&self) -> Trust {

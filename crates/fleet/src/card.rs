@@ -8,7 +8,8 @@ use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 
 use crate::engine_client::{EngineClient, ProbeError};
-use crate::signals::Signals;
+use crate::kind::{EngineKind, ServerInfo, is_llama_cpp};
+use crate::signals::Page;
 
 /// A model name an engine answers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub struct EventSource {
 /// An engine's answers, as last heard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineCard {
+    /// What kind of engine it is.
+    pub kind: EngineKind,
     /// Base models, in the engine's order.
     pub models: Vec<ServedModel>,
     /// Adapters.
@@ -54,10 +57,12 @@ pub struct EngineCard {
     pub version: Option<String>,
     /// Tokens per block from `cache_config_info`, where it tells.
     pub block_size: Option<u32>,
+    /// Blocks of one rank's cache (`num_gpu_blocks`), where it tells.
+    pub blocks: Option<u64>,
     /// Its event publishers; `None` where it does not tell.
     pub event_sources: Option<Vec<EventSource>>,
     /// Its data-parallel ranks, as far as it tells: each has a cache and a stream of its own.
-    pub ranks: u32,
+    pub ranks: Vec<u32>,
 }
 
 #[derive(Deserialize)]
@@ -74,6 +79,8 @@ struct ModelEntry {
     parent: Option<String>,
     #[serde(default)]
     max_model_len: Option<u64>,
+    #[serde(default)]
+    owned_by: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -119,34 +126,32 @@ impl EngineCard {
         }
         let mut card = Self::from_models(&body)
             .map_err(|e| ProbeError::Content { path, why: e.to_string() })?;
-        let ask = |path| optional(client, authority, path, authorization);
         let unheard = Self::default();
-        let known = known.unwrap_or(&unheard);
-        card.version = match ask("/version").await {
-            Told::Said(body) => serde_json::from_slice::<Version>(&body).ok().map(|v| v.version),
-            Told::Nothing => None,
-            Told::Unheard => known.version.clone(),
+        let mut questions = Questions {
+            client,
+            authority,
+            authorization,
+            known: known.unwrap_or(&unheard),
+            unheard: false,
         };
-        (card.block_size, card.ranks) = match ask("/metrics").await {
-            Told::Said(body) => {
-                let Signals { block_size, ranks, .. } =
-                    Signals::parse(&String::from_utf8_lossy(&body));
-                (block_size, ranks)
-            }
-            Told::Nothing => (None, 0),
-            Told::Unheard => (known.block_size, known.ranks),
-        };
-        card.event_sources = match ask("/kv_event_sources").await {
-            Told::Said(body) => event_sources(&body).map(|(sources, ranks)| {
-                card.ranks = card.ranks.max(ranks);
-                sources
-            }),
-            Told::Nothing => None,
-            Told::Unheard => {
-                card.ranks = card.ranks.max(known.ranks);
-                known.event_sources.clone()
-            }
-        };
+        questions.version(&mut card).await;
+        let on_the_page = questions.metrics(&mut card).await;
+        questions.event_sources(&mut card).await;
+        // The publishers' ranks have the right names; but none may be missing.
+        if on_the_page.len() > card.ranks.len() {
+            card.ranks.extend(on_the_page);
+            card.ranks.sort_unstable();
+            card.ranks.dedup();
+        }
+        if matches!(card.kind, EngineKind::Sglang | EngineKind::Other) {
+            questions.sglang(&mut card).await;
+        }
+        if card.kind == EngineKind::Other {
+            questions.llama_cpp(&mut card).await;
+        }
+        if card.kind == EngineKind::Other && questions.unheard {
+            card.kind = questions.known.kind;
+        }
         Ok(card)
     }
 
@@ -176,13 +181,109 @@ impl EngineCard {
         let list: ModelList = serde_json::from_slice(body)?;
         let mut card = Self::default();
         for entry in list.data {
-            let ModelEntry { id, root, parent, max_model_len } = entry;
+            let ModelEntry { id, root, parent, max_model_len, owned_by } = entry;
+            let kind = owned_by.as_deref().and_then(EngineKind::of_owner);
+            card.kind = kind.unwrap_or(card.kind);
             match parent {
                 Some(_) => card.adapters.push(Adapter { name: id, path: root }),
                 None => card.models.push(ServedModel { id, root, max_model_len }),
             }
         }
         Ok(card)
+    }
+}
+
+/// The questions an engine need not answer, one after the other.
+struct Questions<'a> {
+    client: &'a EngineClient,
+    authority: &'a Authority,
+    authorization: Option<&'a HeaderValue>,
+    /// What it said before.
+    known: &'a EngineCard,
+    /// Some question went unanswered.
+    unheard: bool,
+}
+
+impl Questions<'_> {
+    async fn ask(&mut self, path: &'static str) -> Told {
+        let told = optional(self.client, self.authority, path, self.authorization).await;
+        self.unheard |= matches!(told, Told::Unheard);
+        told
+    }
+
+    async fn version(&mut self, card: &mut EngineCard) {
+        card.version = match self.ask("/version").await {
+            Told::Said(body) => serde_json::from_slice::<Version>(&body).ok().map(|v| v.version),
+            Told::Nothing => None,
+            Told::Unheard => self.known.version.clone(),
+        };
+    }
+
+    /// The ranks the page speaks of.
+    async fn metrics(&mut self, card: &mut EngineCard) -> Vec<u32> {
+        match self.ask("/metrics").await {
+            Told::Said(body) => {
+                let page = Page::parse(&String::from_utf8_lossy(&body));
+                (card.block_size, card.blocks) = (page.block_size, page.blocks);
+                if card.kind == EngineKind::Other {
+                    card.kind = page.kind.unwrap_or_default();
+                }
+                page.ranks()
+            }
+            Told::Nothing => Vec::new(),
+            Told::Unheard => {
+                (card.block_size, card.blocks) = (self.known.block_size, self.known.blocks);
+                self.known.ranks.clone()
+            }
+        }
+    }
+
+    async fn event_sources(&mut self, card: &mut EngineCard) {
+        (card.event_sources, card.ranks) = match self.ask("/kv_event_sources").await {
+            Told::Said(body) => match event_sources(&body) {
+                Some((sources, ranks)) => (Some(sources), ranks),
+                None => (None, Vec::new()),
+            },
+            Told::Nothing => (None, Vec::new()),
+            Told::Unheard => (self.known.event_sources.clone(), self.known.ranks.clone()),
+        };
+    }
+
+    /// What SGLang says of itself, under its new or its old name.
+    async fn sglang(&mut self, card: &mut EngineCard) {
+        for path in ["/server_info", "/get_server_info"] {
+            match self.ask(path).await {
+                Told::Said(body) => {
+                    let Some(info) = ServerInfo::read(&body) else { continue };
+                    card.kind = EngineKind::Sglang;
+                    card.version = info.version.or(card.version.take());
+                    card.block_size = card.block_size.or(info.page_size);
+                    if info.ranks.len() > card.ranks.len() {
+                        card.ranks = info.ranks;
+                    }
+                    card.event_sources = card.event_sources.take().or(info.sources);
+                    return;
+                }
+                Told::Nothing => {}
+                Told::Unheard if self.known.kind == EngineKind::Sglang => {
+                    card.kind = EngineKind::Sglang;
+                    card.version.clone_from(&self.known.version);
+                    card.block_size = self.known.block_size;
+                    card.ranks.clone_from(&self.known.ranks);
+                    card.event_sources.clone_from(&self.known.event_sources);
+                    return;
+                }
+                Told::Unheard => {}
+            }
+        }
+    }
+
+    async fn llama_cpp(&mut self, card: &mut EngineCard) {
+        if let Told::Said(body) = self.ask("/props").await
+            && is_llama_cpp(&body)
+        {
+            card.kind = EngineKind::LlamaCpp;
+        }
     }
 }
 
@@ -216,10 +317,11 @@ async fn optional(
     }
 }
 
-/// The publishers that can be followed, and how many ranks there are with and without one.
-fn event_sources(body: &[u8]) -> Option<(Vec<EventSource>, u32)> {
+/// The publishers that can be followed, and the ranks with and without one.
+fn event_sources(body: &[u8]) -> Option<(Vec<EventSource>, Vec<u32>)> {
     let by_rank: BTreeMap<String, Source> = serde_json::from_slice(body).ok()?;
-    let ranks = u32::try_from(by_rank.len()).unwrap_or(u32::MAX);
+    let mut ranks: Vec<u32> = by_rank.keys().filter_map(|rank| rank.parse().ok()).collect();
+    ranks.sort_unstable();
     let mut sources: Vec<EventSource> = by_rank
         .into_iter()
         .filter(|(_, source)| source.enable_kv_cache_events)
@@ -262,11 +364,11 @@ mod tests {
             "3":{"enable_kv_cache_events":false,"endpoint":"tcp://*:1"},
             "4":{"enable_kv_cache_events":true,"publisher":"null","endpoint":"tcp://*:1"}}"#;
         let (sources, ranks) = event_sources(body).unwrap();
-        assert_eq!(ranks, 4, "ranks without a publisher count too");
+        assert_eq!(ranks, [2, 3, 4, 10], "ranks without a publisher count too");
         assert_eq!(sources.iter().map(|s| s.rank).collect::<Vec<_>>(), [2, 10]);
         assert_eq!(sources[0].replay.as_deref(), Some("tcp://*:6000"));
         assert_eq!(sources[0].topic, "t");
         assert_eq!(event_sources(b"[]"), None);
-        assert_eq!(event_sources(b"{}"), Some((Vec::new(), 0)));
+        assert_eq!(event_sources(b"{}"), Some((Vec::new(), Vec::new())));
     }
 }

@@ -1,46 +1,36 @@
-//! One engine and everything known about it.
+//! One place a request can be sent to: an engine, or one data-parallel rank of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use arc_swap::ArcSwapOption;
 use http::uri::Authority;
-use kvasir_inventory::{Inventory, Slot, SlotStats, Trust};
-use kvasir_kv_events::StatsHandle;
-use parking_lot::Mutex;
+use kvasir_inventory::{AbsentReason, Overlap, Overlaps, Tier, Trust};
+use parking_lot::{Mutex, RwLock};
 
 use crate::card::EngineCard;
-use crate::credit::{Credit, Creditable, Extras};
+use crate::credit::Creditable;
+use crate::engine::{Engine, Exclusion};
 use crate::evidence::BlockShape;
 use crate::load::{LoadCounters, PrefillRate};
+use crate::rank_stream::RankStream;
 use crate::signals::Signals;
 
-/// Failed requests in a row after which an endpoint is left alone, and for how long.
-const FAILURES: u32 = 3;
-const COOLING: Duration = Duration::from_secs(5);
-/// Metrics pages in a row, each waited for, without which an endpoint counts as silent.
-const SILENT_PAGES: u32 = 3;
-
-/// One routable engine.
+/// One routable engine, or one of its data-parallel ranks where they can be addressed.
+///
+/// An engine whose ranks cannot be addressed is one endpoint with a stream a rank. Which of them
+/// gets a request is the engine's choice, so it is credited with what the least of them holds.
 #[derive(Debug)]
 pub struct Endpoint {
-    authority: Authority,
-    url: String,
-    /// Freed when the last holder of this endpoint is gone, so that no late event can reach a
-    /// slot's next owner.
-    slot: Slot,
-    inventory: Arc<Inventory>,
+    engine: Arc<Engine>,
+    /// The rank, where the endpoint is one.
+    rank: Option<u32>,
+    /// Whether requests must name the rank in a header.
+    by_header: bool,
     load: LoadCounters,
     prefill_rate: PrefillRate,
-    card: ArcSwapOption<EngineCard>,
     signals: Mutex<Scrape>,
-    reach: Mutex<Reach>,
-    credit: Mutex<Credit>,
-    /// Whether the engine was seen to report cached tokens: from then on no number means 0.
-    reports_cached_tokens: AtomicBool,
-    stream: ArcSwapOption<StatsHandle>,
-    refused_blocks: AtomicU64,
+    streams: RwLock<Streams>,
+    carried_extras: AtomicBool,
     /// Tokens per block, 0 while unknown.
     block_size: AtomicU32,
     /// Tokens behind a block that are part of its identity.
@@ -55,88 +45,73 @@ struct Scrape {
 }
 
 #[derive(Debug, Default)]
-struct Reach {
-    /// Why the last connection failed; `None` while the engine answers or was never tried.
-    down: Option<String>,
-    /// Requests in a row that the engine answered with a 5xx or broke off.
-    failures: u32,
-    /// No requests before this, after too many failures.
-    cooling_until: Option<Instant>,
-    /// Metrics pages in a row that did not come.
-    unread_pages: u32,
-    answered: bool,
-}
-
-/// Why an endpoint is not among a request's candidates.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Exclusion {
-    /// The last connection to it failed.
-    Unreachable(String),
-    /// It says it does not serve this model or adapter.
-    ModelNotServed,
-    /// It sleeps: it holds no cache and answers nothing.
-    Asleep,
-    /// It failed several requests in a row, just now.
-    Failing,
-    /// It accepts connections and answers nothing.
-    Silent,
-    /// This request already failed there.
-    Tried,
-}
-
-impl Exclusion {
-    /// The word used in metrics and logs.
-    #[must_use]
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Unreachable(_) => "unreachable",
-            Self::ModelNotServed => "model_not_served",
-            Self::Asleep => "asleep",
-            Self::Failing => "failing",
-            Self::Silent => "silent",
-            Self::Tried => "tried",
-        }
-    }
+struct Streams {
+    list: Vec<Arc<RankStream>>,
+    /// Not all ranks could be given a stream.
+    incomplete: bool,
+    /// Grows whenever the list changes, by at least the epochs of those that left.
+    retired: u64,
 }
 
 impl Endpoint {
-    /// `None` when the inventory has no place left.
-    pub(crate) fn new(authority: Authority, inventory: Arc<Inventory>) -> Option<Self> {
-        Some(Self {
-            url: format!("http://{authority}"),
-            authority,
-            slot: inventory.register()?,
-            inventory,
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        rank: Option<u32>,
+        by_header: bool,
+        streams: Vec<Arc<RankStream>>,
+    ) -> Self {
+        Self {
+            engine,
+            rank,
+            by_header,
             load: LoadCounters::default(),
             prefill_rate: PrefillRate::default(),
-            card: ArcSwapOption::empty(),
             signals: Mutex::new(Scrape::default()),
-            reach: Mutex::new(Reach::default()),
-            credit: Mutex::new(Credit::new()),
-            reports_cached_tokens: AtomicBool::new(false),
-            stream: ArcSwapOption::empty(),
-            refused_blocks: AtomicU64::new(0),
+            streams: RwLock::new(Streams { list: streams, ..Streams::default() }),
+            carried_extras: AtomicBool::new(false),
             block_size: AtomicU32::new(0),
             lookahead: AtomicU32::new(0),
-        })
+        }
     }
 
     /// Host and port.
     #[must_use]
     pub fn authority(&self) -> &Authority {
-        &self.authority
+        self.engine.authority()
     }
 
-    /// `http://host:port`, the name used in headers, metrics and logs.
+    /// `http://host:port`, used in headers, metrics and logs.
     #[must_use]
     pub fn url(&self) -> &str {
-        &self.url
+        self.engine.url()
     }
 
-    /// Its place in the inventory.
+    /// The data-parallel rank this endpoint is; `None` where it is a whole engine.
     #[must_use]
-    pub fn slot(&self) -> Slot {
-        self.slot
+    pub fn rank(&self) -> Option<u32> {
+        self.rank
+    }
+
+    /// The URL, and `#rank` where the endpoint is one rank: a name no other endpoint has.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.rank {
+            Some(rank) => format!("{}#{rank}", self.url()),
+            None => self.url().to_owned(),
+        }
+    }
+
+    /// The rank that requests must name in the header `X-data-parallel-rank`; what a client says
+    /// there is not passed on.
+    #[must_use]
+    pub fn rank_to_name(&self) -> Option<u32> {
+        self.rank.filter(|_| self.by_header)
+    }
+
+    /// Whether both are behind one address.
+    #[must_use]
+    pub fn same_engine(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.engine, &other.engine)
     }
 
     /// Requests sent there and not finished.
@@ -154,30 +129,27 @@ impl Endpoint {
     /// What the engine says of itself; `None` before it was first asked.
     #[must_use]
     pub fn card(&self) -> Option<Arc<EngineCard>> {
-        self.card.load_full()
+        self.engine.card()
     }
 
-    /// How far its events can be believed.
+    /// How far its events can be believed: as far as those of its least believable rank.
     #[must_use]
     pub fn trust(&self) -> Trust {
-        self.credit.lock().effective()
+        self.creditable().trust
     }
 
     /// A request whose blocks differ by more than tokens (salt, adapter, image) was sent there.
     /// Where the engine does not publish such differences, its blocks can no longer be told apart.
     pub fn carried_extras(&self) {
-        self.credit.lock().carried_extras = true;
+        self.carried_extras.store(true, Ordering::Relaxed);
+        self.streams.read().list.iter().for_each(|stream| stream.carried_extras());
     }
 
     /// The cached tokens an answer reports: `number`, or 0 for an answer without a number from an
     /// engine that has reported one before (vLLM 0.20 says null for none). `None` where the engine
     /// does not report.
     pub fn reported_cached_tokens(&self, number: Option<u64>) -> Option<u64> {
-        if number.is_some() {
-            self.reports_cached_tokens.store(true, Ordering::Relaxed);
-            return number;
-        }
-        self.reports_cached_tokens.load(Ordering::Relaxed).then_some(0)
+        self.engine.reported_cached_tokens(number)
     }
 
     /// Tokens per block; `None` while unknown.
@@ -212,104 +184,37 @@ impl Endpoint {
     /// Why the engine cannot be reached; `None` while nothing speaks against it.
     #[must_use]
     pub fn unreachable(&self) -> Option<String> {
-        self.reach.lock().down.clone()
+        self.engine.unreachable()
     }
 
-    /// Whether it has ever answered: nothing speaks against one that was not asked yet, nor for it.
+    /// Whether the engine has ever answered: nothing speaks against one that was not asked yet,
+    /// nor for it.
     #[must_use]
     pub fn has_answered(&self) -> bool {
-        self.reach.lock().answered
+        self.engine.has_answered()
     }
 
-    /// A connection failed: no new requests until something answers again.
+    /// A connection failed: no new requests to the engine until something answers again.
     pub fn mark_unreachable(&self, why: &str) {
-        let mut reach = self.reach.lock();
-        if reach.down.is_none() {
-            tracing::warn!(endpoint = self.url, why, "endpoint is unreachable");
-        }
-        reach.down = Some(why.to_owned());
+        self.engine.mark_unreachable(why);
     }
 
     /// Something answered.
     pub fn mark_reachable(&self) {
-        let mut reach = self.reach.lock();
-        reach.answered = true;
-        if reach.down.take().is_some() {
-            tracing::info!(endpoint = self.url, "endpoint answers again");
-        }
+        self.engine.mark_reachable();
     }
 
-    /// An engine answered a request, or `failed`: an error of its own, or it broke off before it
-    /// answered. A few
-    /// failures in a row leave it alone for a while: an engine that fails at once always looks
-    /// idle, and would draw all the traffic.
+    /// The engine answered a request, or `failed`: an error of its own, or it broke off before it
+    /// answered. A few failures in a row leave it alone for a while: an engine that fails at once
+    /// always looks idle, and would draw all the traffic.
     pub fn note_answer(&self, failed: bool) {
-        let mut reach = self.reach.lock();
-        reach.failures = if failed { reach.failures.saturating_add(1) } else { 0 };
-        if reach.failures >= FAILURES {
-            if reach.cooling_until.is_none() {
-                tracing::warn!(endpoint = self.url, "endpoint fails; left alone for a while");
-            }
-            reach.cooling_until = Some(Instant::now() + COOLING);
-            // One more failure after the rest is enough.
-            reach.failures = FAILURES - 1;
-        } else if !failed && reach.cooling_until.take().is_some() {
-            tracing::info!(endpoint = self.url, "endpoint does well again");
-        }
-    }
-
-    /// A metrics page came, or did not although the engine accepted the connection.
-    pub(crate) fn note_page(&self, came: bool) {
-        let mut reach = self.reach.lock();
-        reach.unread_pages = if came { 0 } else { reach.unread_pages.saturating_add(1) };
-        if reach.unread_pages == SILENT_PAGES {
-            tracing::warn!(endpoint = self.url, "endpoint accepts connections and answers nothing");
-        }
+        self.engine.note_answer(failed);
     }
 
     /// Whether a request for `model` may go there; the reason if not.
     #[must_use]
     pub fn exclusion(&self, model: &str) -> Option<Exclusion> {
-        if self.card.load().as_ref().is_some_and(|card| !card.serves(model)) {
-            return Some(Exclusion::ModelNotServed);
-        }
-        if self.signals.lock().signals.asleep {
-            return Some(Exclusion::Asleep);
-        }
-        let reach = self.reach.lock();
-        if let Some(why) = &reach.down {
-            return Some(Exclusion::Unreachable(why.clone()));
-        }
-        if reach.cooling_until.is_some_and(|until| until > Instant::now()) {
-            return Some(Exclusion::Failing);
-        }
-        (reach.unread_pages >= SILENT_PAGES).then_some(Exclusion::Silent)
-    }
-
-    /// Sizes of its part of the inventory.
-    #[must_use]
-    pub fn residency(&self) -> SlotStats {
-        self.inventory.stats(self.slot)
-    }
-
-    /// Counters of its event stream; `None` while none is followed.
-    #[must_use]
-    pub fn stream(&self) -> Option<Arc<StatsHandle>> {
-        self.stream.load_full()
-    }
-
-    /// Stored blocks that were left out because the events did not describe them well enough.
-    #[must_use]
-    pub fn refused_blocks(&self) -> u64 {
-        self.refused_blocks.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_refused_blocks(&self, blocks: u64) {
-        self.refused_blocks.store(blocks, Ordering::Relaxed);
-    }
-
-    pub(crate) fn set_stream(&self, stats: Option<StatsHandle>) {
-        self.stream.store(stats.map(Arc::new));
+        self.engine.exclusion(model)
     }
 
     pub(crate) fn load(&self) -> &LoadCounters {
@@ -328,15 +233,6 @@ impl Endpoint {
         *self.signals.lock() = Scrape { signals, own_in_flight };
     }
 
-    pub(crate) fn set_card(&self, card: EngineCard) {
-        if let Some(size) = card.block_size
-            && self.block_size().is_none()
-        {
-            self.set_block_size(size);
-        }
-        self.card.store(Some(Arc::new(card)));
-    }
-
     pub(crate) fn set_block_size(&self, size: u32) {
         self.block_size.store(size, Ordering::Relaxed);
     }
@@ -345,40 +241,102 @@ impl Endpoint {
         self.lookahead.store(tokens, Ordering::Relaxed);
     }
 
-    /// Whether its blocks may be credited now.
-    pub(crate) fn creditable(&self) -> Creditable {
-        self.credit.lock().now()
+    /// Its streams: one, or one a rank.
+    pub(crate) fn streams(&self) -> Vec<Arc<RankStream>> {
+        self.streams.read().list.clone()
     }
 
-    /// Credits nobody until [`Endpoint::grant_credit`].
-    pub(crate) fn withhold_credit(&self) {
-        let mut credit = self.credit.lock();
-        credit.withheld = true;
-        credit.epoch += 1;
-    }
-
-    /// What is known is sound again, as far as the trust goes.
-    pub(crate) fn grant_credit(&self) {
-        self.credit.lock().withheld = false;
-    }
-
-    pub(crate) fn set_extras(&self, extras: Extras) {
-        self.credit.lock().extras = extras;
-    }
-
-    pub(crate) fn set_trust(&self, trust: Trust, why: &str) {
-        let before = std::mem::replace(&mut self.credit.lock().trust, trust);
-        if before != trust {
-            tracing::info!(endpoint = self.url, %before, now = %trust, why, "trust changed");
-            metrics::counter!("kvasir_trust_transitions_total",
-                "endpoint" => self.url.clone(), "to" => trust.state(), "reason" => trust.reason())
-            .increment(1);
+    /// Follows these streams from now on. `incomplete` says that there are ranks without one.
+    pub(crate) fn set_streams(&self, list: Vec<Arc<RankStream>>, incomplete: bool) {
+        if self.carried_extras.load(Ordering::Relaxed) {
+            list.iter().for_each(|stream| stream.carried_extras());
         }
+        let mut streams = self.streams.write();
+        let gone = streams.list.iter().map(|stream| stream.creditable().epoch).sum::<u64>();
+        let retired = streams.retired + gone + 1;
+        *streams = Streams { list, incomplete, retired };
+    }
+
+    /// Whether its blocks may be credited now: those of all ranks or none.
+    pub(crate) fn creditable(&self) -> Creditable {
+        let streams = self.streams.read();
+        let nothing = Creditable {
+            trust: Trust::Exact,
+            credits: !streams.incomplete,
+            epoch: streams.retired,
+        };
+        let mut all = streams.list.iter().fold(nothing, |all, stream| {
+            let one = stream.creditable();
+            Creditable {
+                trust: least(all.trust, one.trust),
+                credits: all.credits && one.credits,
+                epoch: all.epoch + one.epoch,
+            }
+        });
+        if streams.incomplete || streams.list.is_empty() {
+            all.trust = Trust::Absent(AbsentReason::TooManyRanks);
+            all.credits = false;
+        }
+        all
+    }
+
+    /// What it holds of a prompt, whichever of its ranks gets it.
+    pub(crate) fn held(&self, overlaps: &Overlaps) -> Overlap {
+        let streams = self.streams.read();
+        let mut held = streams.list.iter().map(|stream| overlaps.get(stream.slot()));
+        let first = held.next().unwrap_or_default();
+        held.fold(first, common)
     }
 }
 
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        self.inventory.unregister(self.slot);
+/// The less believable of two.
+fn least(one: Trust, other: Trust) -> Trust {
+    let order = |trust: Trust| match trust {
+        Trust::Exact => 0,
+        Trust::Partial(_) => 1,
+        Trust::CatchingUp => 2,
+        Trust::Suspect(_) => 3,
+        Trust::Absent(_) => 4,
+    };
+    if order(other) > order(one) { other } else { one }
+}
+
+/// What both hold, each block in the slower of its tiers at worst.
+fn common(one: Overlap, other: Overlap) -> Overlap {
+    let mut common = Overlap::default();
+    let (mut of_one, mut of_other) = (0, 0);
+    for tier in Tier::ALL {
+        of_one += one.in_tier(tier);
+        of_other += other.in_tier(tier);
+        common.add(tier, of_one.min(of_other) - common.resident());
+    }
+    common
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overlap(device: u32, host: u32) -> Overlap {
+        let mut overlap = Overlap::default();
+        overlap.add(Tier::Device, device);
+        overlap.add(Tier::Host, host);
+        overlap
+    }
+
+    #[test]
+    fn of_two_ranks_the_least_counts_tier_by_tier() {
+        assert_eq!(common(overlap(64, 0), overlap(32, 0)), overlap(32, 0));
+        assert_eq!(common(overlap(64, 0), overlap(0, 48)), overlap(0, 48));
+        assert_eq!(common(overlap(16, 64), overlap(32, 16)), overlap(16, 32));
+        assert_eq!(common(overlap(16, 64), overlap(0, 0)), overlap(0, 0));
+    }
+
+    #[test]
+    fn trust_is_that_of_the_least_believable() {
+        let absent = Trust::Absent(AbsentReason::Disconnected);
+        assert_eq!(least(Trust::Exact, absent), absent);
+        assert_eq!(least(Trust::CatchingUp, Trust::Exact), Trust::CatchingUp);
+        assert_eq!(least(absent, Trust::CatchingUp), absent);
     }
 }

@@ -12,6 +12,8 @@ use hyper_util::rt::TokioExecutor;
 
 /// The largest answer that is read; a busy vLLM's `/metrics` is some 60 KiB.
 const MAX_ANSWER: usize = 8 << 20;
+/// The largest answer with cache events: what is not read is lost.
+const MAX_EVENTS: usize = 64 << 20;
 /// How long an answer may take. Late answers say nothing about the engine's health.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Below the 5 s after which vLLM's HTTP server closes idle connections.
@@ -89,7 +91,7 @@ impl EngineClient {
         if let Some(value) = authorization {
             request.headers_mut().insert(header::AUTHORIZATION, value.clone());
         }
-        self.ask(request, ANSWER_TIMEOUT).await
+        self.ask(request, ANSWER_TIMEOUT, MAX_ANSWER).await
     }
 
     /// The status and body of `POST path` with a JSON body, within `timeout`.
@@ -106,13 +108,25 @@ impl EngineClient {
         let mut request = request(Method::POST, authority, path, body)?;
         let json = HeaderValue::from_static("application/json");
         request.headers_mut().insert(header::CONTENT_TYPE, json);
-        self.ask(request, timeout).await
+        self.ask(request, timeout, MAX_ANSWER).await
+    }
+
+    /// The status and body of a request without a body, whose answer may be large.
+    pub(crate) async fn fetch(
+        &self,
+        method: Method,
+        authority: &Authority,
+        path: &str,
+        timeout: Duration,
+    ) -> Result<(StatusCode, Bytes), ProbeError> {
+        self.ask(request(method, authority, path, Bytes::new())?, timeout, MAX_EVENTS).await
     }
 
     async fn ask(
         &self,
         mut request: Request<Full<Bytes>>,
         timeout: Duration,
+        most: usize,
     ) -> Result<(StatusCode, Bytes), ProbeError> {
         for (name, value) in &self.headers {
             request.headers_mut().insert(name, value.clone());
@@ -123,7 +137,7 @@ impl EngineClient {
                 if e.is_connect() { ProbeError::Connect(why) } else { ProbeError::Broken(why) }
             })?;
             let (head, body) = response.into_parts();
-            let body = Limited::new(body, MAX_ANSWER)
+            let body = Limited::new(body, most)
                 .collect()
                 .await
                 .map_err(|e| ProbeError::Broken(e.to_string()))?;

@@ -1,24 +1,18 @@
-//! Which event stream an endpoint has, and the task that applies it.
+//! Which event stream a rank has, and the task that applies it.
 
 use std::sync::Arc;
 
 use kvasir_inventory::{AbsentReason, Inventory, Trust};
-use kvasir_kv_events::{
-    Address, EndpointError, Event, SubscribeError, Subscriber, SubscriberConfig, Update,
-};
-use tokio::runtime::{Handle, RuntimeFlavor};
-use tokio::task::JoinHandle;
+use kvasir_kv_events::{Address, EndpointError, SubscribeError, Subscriber, SubscriberConfig};
 
-use crate::apply::Applier;
+use crate::application::{Application, Followed, off_the_scheduler};
 use crate::card::EngineCard;
-use crate::credit::Extras;
-use crate::endpoint::Endpoint;
+use crate::kind::EngineKind;
+use crate::rank_stream::RankStream;
 use crate::spec::EventSpec;
+use crate::task::Task;
 
-/// Events in a batch above which applying it counts as long work.
-const HEAVY_EVENTS: usize = 64;
-
-/// Where an endpoint's events come from.
+/// Where a rank's events come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// From nowhere; the endpoint earns no credit.
@@ -28,41 +22,46 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// The configured stream, else the one the engine names. `card` is `None` while the engine
-    /// does not say what it is.
-    pub(crate) fn of(configured: Option<&EventSpec>, card: Option<&EngineCard>) -> Self {
-        let told = card.and_then(|card| card.event_sources.as_deref());
-        match (configured, told) {
-            // One stream of several would look complete and is not.
-            _ if card.is_some_and(|card| card.ranks > 1) => Self::None(AbsentReason::DataParallel),
-            (Some(spec), _) => Self::Stream(spec.clone()),
-            (None, Some([source, ..])) => Self::Stream(EventSpec {
+    /// A rank's stream: the configured one, else the one the engine names. `card` is `None` while
+    /// the engine does not say what it is.
+    pub(crate) fn of(
+        configured: Option<&EventSpec>,
+        card: Option<&EngineCard>,
+        stream: &RankStream,
+    ) -> Self {
+        if let Some(spec) = configured {
+            return spec.for_rank(stream.offset()).map_or_else(
+                |error| {
+                    tracing::error!(rank = stream.rank(), %error, "a rank without a stream");
+                    Self::None(AbsentReason::NoStream)
+                },
+                Self::Stream,
+            );
+        }
+        let Some(card) = card else { return Self::None(AbsentReason::EngineUnknown) };
+        let mut told = card.event_sources.iter().flatten();
+        match told.find(|source| source.rank == stream.rank()) {
+            Some(source) => Self::Stream(EventSpec {
                 publisher: source.publisher.clone(),
                 replay: source.replay.clone(),
                 topic: source.topic.clone(),
                 bind: false,
             }),
-            (None, None) if card.is_none() => Self::None(AbsentReason::EngineUnknown),
-            (None, None | Some([])) => Self::None(AbsentReason::NoStream),
+            None => Self::None(match card.kind {
+                EngineKind::LlamaCpp => AbsentReason::EngineWithoutEvents,
+                EngineKind::TrtLlm => AbsentReason::NotPolled,
+                EngineKind::Vllm | EngineKind::Sglang | EngineKind::Other => AbsentReason::NoStream,
+            }),
         }
     }
 }
 
-/// Follows one endpoint's stream, and changes to another when the engine names another.
+/// Follows one rank's stream, and changes to another when the engine names another.
 #[derive(Debug, Default)]
 pub(crate) struct EventFollower {
     /// The source and the base model it was followed for: another model is another cache.
     followed: Option<(Source, String)>,
-    task: Option<AbortOnDrop>,
-}
-
-#[derive(Debug)]
-struct AbortOnDrop(JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    task: Option<Task>,
 }
 
 impl EventFollower {
@@ -70,37 +69,36 @@ impl EventFollower {
     /// model.
     pub(crate) async fn follow(
         &mut self,
-        endpoint: &Arc<Endpoint>,
+        to: &Followed,
         inventory: &Arc<Inventory>,
         source: Source,
         base: &str,
     ) {
         let same = self.followed.as_ref().is_some_and(|(known, of)| *known == source && of == base);
-        let ended = self.task.as_ref().is_some_and(|task| task.0.is_finished());
+        let ended = self.task.as_ref().is_some_and(Task::is_finished);
         if same && !ended {
             return;
         }
-        if let Some(AbortOnDrop(task)) = &mut self.task {
+        if let Some(task) = self.task.take() {
             // Until it has really ended it may still store blocks.
-            task.abort();
-            let _ = task.await;
+            task.end().await;
         }
-        self.task = None;
         // Until it is followed again, so that a failed start is tried anew.
         self.followed = None;
-        endpoint.withhold_credit();
+        let stream = &to.stream;
+        stream.withhold_credit();
         let (trust, why) = match &source {
             Source::None(reason) => (Trust::Absent(*reason), "no_stream"),
             Source::Stream(_) => (Trust::Absent(AbsentReason::Connecting), "followed"),
         };
-        endpoint.set_trust(trust, why);
-        off_the_scheduler(true, || inventory.clear(endpoint.slot()));
-        endpoint.set_stream(None);
+        stream.set_trust(trust, why);
+        off_the_scheduler(true, || stream.clear());
+        stream.set_subscriber(None);
         if let Source::Stream(spec) = &source
-            && let Err(error) = self.start(endpoint, inventory, spec)
+            && let Err(error) = self.start(to, inventory, spec)
         {
-            endpoint.set_trust(Trust::Absent(AbsentReason::NoStream), "not_started");
-            tracing::error!(endpoint = endpoint.url(), %error, "events not followed");
+            stream.set_trust(Trust::Absent(AbsentReason::NoStream), "not_started");
+            tracing::error!(endpoint = to.endpoint.url(), rank = stream.rank(), %error, "events not followed");
             if let StartError::Subscribe(SubscribeError::Spawn(_)) = error {
                 // Out of threads or descriptors for now: tried again at the next visit.
                 return;
@@ -111,10 +109,11 @@ impl EventFollower {
 
     fn start(
         &mut self,
-        endpoint: &Arc<Endpoint>,
+        to: &Followed,
         inventory: &Arc<Inventory>,
         spec: &EventSpec,
     ) -> Result<(), StartError> {
+        let Followed { endpoint, stream } = to;
         let host = endpoint.authority().host();
         let address = if spec.bind {
             Address::parse(&spec.publisher)?
@@ -124,19 +123,20 @@ impl EventFollower {
         let replay = spec.replay.as_deref().map(|text| Address::resolve(text, host)).transpose()?;
         tracing::info!(
             endpoint = endpoint.url(),
+            rank = stream.rank(),
             %address,
             replay = replay.as_ref().map(ToString::to_string),
             "following events"
         );
         let mut config = SubscriberConfig::new(address);
-        endpoint.url().clone_into(&mut config.name);
+        config.name = format!("{}#{}", endpoint.url(), stream.rank());
         config.bind = spec.bind;
         config.topic.clone_from(&spec.topic);
         config.replay = replay;
         let subscriber = Subscriber::spawn(config)?;
-        endpoint.set_stream(Some(subscriber.stats()));
-        let applied = apply_all(Arc::clone(endpoint), Arc::clone(inventory), subscriber);
-        self.task = Some(AbortOnDrop(tokio::spawn(applied)));
+        stream.set_subscriber(Some(&subscriber));
+        let applied = apply_all(to.clone(), Arc::clone(inventory), subscriber);
+        self.task = Some(Task::spawn(applied));
         Ok(())
     }
 }
@@ -150,63 +150,10 @@ enum StartError {
 }
 
 /// Applies updates until the stream or the task ends.
-async fn apply_all(endpoint: Arc<Endpoint>, inventory: Arc<Inventory>, mut subscriber: Subscriber) {
-    let mut applier = Applier::new(inventory, endpoint.slot(), endpoint.trust());
-    let unknown = Arc::new(EngineCard::default());
+async fn apply_all(to: Followed, inventory: Arc<Inventory>, mut subscriber: Subscriber) {
+    let mut application = Application::new(to, inventory);
     while let Some(update) = subscriber.recv().await {
-        let why = match &update {
-            Update::Forget { why, .. } => {
-                endpoint.withhold_credit();
-                why.as_str()
-            }
-            Update::Trust { why, .. } => why.as_str(),
-            Update::Batch { batch, .. } => {
-                // Before the blocks: none may be credited that could be somebody else's.
-                note_extras(&endpoint, &batch.events);
-                "events"
-            }
-        };
-        let card = endpoint.card().unwrap_or_else(|| Arc::clone(&unknown));
-        off_the_scheduler(is_heavy(&update), || applier.apply(&update, &card));
-        if let Some(size) = applier.block_size() {
-            endpoint.set_block_size(size);
-        }
-        endpoint.set_lookahead(applier.lookahead());
-        endpoint.set_refused_blocks(applier.refused_blocks());
-        endpoint.set_trust(applier.trust(), why);
-        // A history that begins with nothing is sound only once it has been replayed to its end.
-        match &update {
-            Update::Forget { trust, .. } | Update::Trust { trust, .. } => {
-                if *trust != Trust::CatchingUp {
-                    endpoint.grant_credit();
-                }
-            }
-            Update::Batch { .. } => {}
-        }
+        application.apply(&update);
     }
-    endpoint.set_trust(Trust::Absent(AbsentReason::NoStream), "subscriber_ended");
-    applier.forget();
-}
-
-fn note_extras(endpoint: &Endpoint, events: &[Event]) {
-    for event in events {
-        if let Event::Stored(stored) = event {
-            endpoint.set_extras(Extras::of(stored));
-        }
-    }
-}
-
-/// Whether applying an update may take milliseconds.
-fn is_heavy(update: &Update) -> bool {
-    match update {
-        Update::Forget { .. } => true,
-        Update::Batch { batch, .. } => batch.events.len() > HEAVY_EVENTS,
-        Update::Trust { .. } => false,
-    }
-}
-
-/// Runs `work`; where it is heavy, other tasks of the runtime's thread go on elsewhere meanwhile.
-fn off_the_scheduler<R>(heavy: bool, work: impl FnOnce() -> R) -> R {
-    let several = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
-    if heavy && several { tokio::task::block_in_place(work) } else { work() }
+    application.end("subscriber_ended");
 }

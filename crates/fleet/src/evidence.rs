@@ -29,6 +29,8 @@ pub struct Evidence {
     pub prompt_tokens: u64,
     /// Whether that is a count; else it is an estimate.
     pub(crate) exact: bool,
+    /// The pool's members when it was gathered.
+    pub(crate) endpoints: Arc<Vec<Arc<Endpoint>>>,
     /// One entry per member.
     pub(crate) members: Vec<MemberEvidence>,
 }
@@ -59,10 +61,11 @@ struct KeyedAs<'a> {
 
 impl Evidence {
     pub(crate) fn gather(
-        members: &[Arc<Endpoint>],
+        endpoints: Arc<Vec<Arc<Endpoint>>>,
         inventory: &Inventory,
         tokens: &PromptTokens<'_>,
     ) -> Self {
+        let members = &*endpoints;
         let cards: Vec<_> = members.iter().map(|member| member.card()).collect();
         // Read before and after the lookups: blocks that were doubtful at either moment, or at any
         // between, are not credited.
@@ -79,7 +82,7 @@ impl Evidence {
                 lookups.push((keyed, found));
                 lookups.len() - 1
             });
-            sum(lookups[at].1.iter().map(|overlaps| overlaps.get(member.slot())))
+            sum(lookups[at].1.iter().map(|overlaps| member.held(overlaps)))
         });
         let found: Vec<Overlap> = found.collect();
         let members = members.iter().zip(&before).zip(found).map(|((member, then), overlap)| {
@@ -89,7 +92,7 @@ impl Evidence {
             MemberEvidence { overlap, trust: now.trust }
         });
         let members = members.collect();
-        Self { prompt_tokens: tokens.count, exact: tokens.prompts.is_some(), members }
+        Self { prompt_tokens: tokens.count, exact: tokens.prompts.is_some(), endpoints, members }
     }
 }
 

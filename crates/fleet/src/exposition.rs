@@ -4,17 +4,18 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use kvasir_inventory::Tier;
+use kvasir_inventory::{Tier, Trust};
 
 use crate::endpoint::Endpoint;
 use crate::pool::Pool;
+use crate::rank_stream::RankStream;
 use crate::tokenizer::PromptState;
 
-/// One family: its name, type, help, and how to read a value off an endpoint.
-type Family = (&'static str, &'static str, &'static str, fn(&Endpoint) -> Option<f64>);
+/// One family: its name, type, help, and how to read a value off an endpoint or a stream.
+type Family<T> = (&'static str, &'static str, &'static str, fn(&T) -> Option<f64>);
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-const FAMILIES: &[Family] = &[
+const FAMILIES: &[Family<Endpoint>] = &[
     ("endpoint_up", "gauge", "1 while the engine answers.", |e| {
         Some(if e.has_answered() && e.unreachable().is_none() { 1.0 } else { 0.0 })
     }),
@@ -45,71 +46,128 @@ const FAMILIES: &[Family] = &[
     ("endpoint_block_size", "gauge", "Tokens per KV-cache block.", |e| {
         e.block_size().map(f64::from)
     }),
-    ("endpoint_orphan_blocks", "gauge", "Blocks kept aside until their parent appears.", |e| {
-        Some(e.residency().orphans as f64)
+];
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+const STREAM_FAMILIES: &[Family<RankStream>] = &[
+    ("endpoint_orphan_blocks", "gauge", "Blocks kept aside until their parent appears.", |s| {
+        Some(s.residency().orphans as f64)
     }),
     (
         "endpoint_blocks_left_out_total",
         "counter",
         "Stored blocks the events did not describe well enough to be credited.",
-        |e| Some(e.refused_blocks() as f64),
+        |s| Some(s.refused_blocks() as f64),
     ),
-    ("stream_batches_total", "counter", "Event batches applied.", |e| {
-        Some(e.stream()?.snapshot().batches as f64)
+    ("stream_batches_total", "counter", "Event batches applied.", |s| {
+        Some(s.stats()?.snapshot().batches as f64)
     }),
-    ("stream_gaps_total", "counter", "Gaps in the sequence of event batches.", |e| {
-        Some(e.stream()?.snapshot().gaps as f64)
+    ("stream_gaps_total", "counter", "Gaps in the sequence of event batches.", |s| {
+        Some(s.stats()?.snapshot().gaps as f64)
     }),
-    ("stream_replays_total", "counter", "Replays asked for.", |e| {
-        Some(e.stream()?.snapshot().replays as f64)
+    ("stream_replays_total", "counter", "Replays asked for.", |s| {
+        Some(s.stats()?.snapshot().replays as f64)
     }),
-    ("stream_restarts_total", "counter", "Engine restarts seen in the event stream.", |e| {
-        Some(e.stream()?.snapshot().restarts as f64)
+    ("stream_restarts_total", "counter", "Engine restarts seen in the event stream.", |s| {
+        Some(s.stats()?.snapshot().restarts as f64)
     }),
-    ("stream_disconnects_total", "counter", "Lost connections to the event publisher.", |e| {
-        Some(e.stream()?.snapshot().disconnects as f64)
+    ("stream_disconnects_total", "counter", "Lost connections to the event publisher.", |s| {
+        Some(s.stats()?.snapshot().disconnects as f64)
     }),
-    ("stream_schema_errors_total", "counter", "Known events that could not be decoded.", |e| {
-        Some(e.stream()?.snapshot().schema_errors as f64)
+    ("stream_schema_errors_total", "counter", "Known events that could not be decoded.", |s| {
+        Some(s.stats()?.snapshot().schema_errors as f64)
     }),
-    ("stream_unknown_events_total", "counter", "Events of unknown kinds, skipped.", |e| {
-        Some(e.stream()?.snapshot().unknown_events as f64)
+    ("stream_unknown_events_total", "counter", "Events of unknown kinds, skipped.", |s| {
+        Some(s.stats()?.snapshot().unknown_events as f64)
     }),
 ];
+
+/// A stream, and what tells it apart in metrics.
+struct Labelled {
+    url: String,
+    rank: Option<String>,
+    stream: Arc<RankStream>,
+}
+
+impl Labelled {
+    /// An engine's only stream needs no rank.
+    fn of(endpoint: &Endpoint) -> Vec<Self> {
+        let streams = endpoint.streams();
+        let named = endpoint.rank().is_some() || streams.len() > 1;
+        let rank = |stream: &RankStream| named.then(|| stream.rank().to_string());
+        let url = endpoint.url();
+        let of =
+            |stream: Arc<RankStream>| Self { url: url.to_owned(), rank: rank(&stream), stream };
+        streams.into_iter().map(of).collect()
+    }
+
+    fn labels(&self) -> Vec<(&str, &str)> {
+        labels(&self.url, self.rank.as_deref())
+    }
+}
+
+fn labels<'a>(url: &'a str, rank: Option<&'a str>) -> Vec<(&'a str, &'a str)> {
+    [("endpoint", url)].into_iter().chain(rank.map(|rank| ("rank", rank))).collect()
+}
 
 pub(crate) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Arc<Pool>]) {
     for (name, kind, help, read) in FAMILIES {
         header(page, name, kind, help);
         for endpoint in endpoints {
             if let Some(value) = read(endpoint) {
-                sample(page, name, &[("endpoint", endpoint.url())], value);
+                let rank = endpoint.rank().map(|rank| rank.to_string());
+                sample(page, name, &labels(endpoint.url(), rank.as_deref()), value);
+            }
+        }
+    }
+    let streams: Vec<Labelled> =
+        endpoints.iter().flat_map(|endpoint| Labelled::of(endpoint)).collect();
+    for (name, kind, help, read) in STREAM_FAMILIES {
+        header(page, name, kind, help);
+        for labelled in &streams {
+            if let Some(value) = read(&labelled.stream) {
+                sample(page, name, &labelled.labels(), value);
             }
         }
     }
     render_trust(page, endpoints);
-    render_blocks(page, endpoints);
+    render_stream_trust(page, &streams);
+    render_blocks(page, &streams);
     render_pools(page, pools);
 }
 
 fn render_trust(page: &mut String, endpoints: &[Arc<Endpoint>]) {
     let name = "endpoint_trust";
-    header(page, name, "gauge", "1 for the state the endpoint's event stream is in, and why.");
+    header(page, name, "gauge", "1 for how far the endpoint's events are believed, and why.");
     for endpoint in endpoints {
-        let trust = endpoint.trust();
-        let labels =
-            [("endpoint", endpoint.url()), ("state", trust.state()), ("reason", trust.reason())];
-        sample(page, name, &labels, 1.0);
+        let rank = endpoint.rank().map(|rank| rank.to_string());
+        trust_sample(page, name, labels(endpoint.url(), rank.as_deref()), endpoint.trust());
     }
 }
 
+/// One endpoint may stand for several streams, and is believed as far as the least of them.
+fn render_stream_trust(page: &mut String, streams: &[Labelled]) {
+    let name = "stream_trust";
+    header(page, name, "gauge", "1 for the state an event stream is in, and why.");
+    for labelled in streams {
+        trust_sample(page, name, labelled.labels(), labelled.stream.trust());
+    }
+}
+
+fn trust_sample(page: &mut String, name: &str, mut labels: Vec<(&str, &str)>, trust: Trust) {
+    labels.extend([("state", trust.state()), ("reason", trust.reason())]);
+    sample(page, name, &labels, 1.0);
+}
+
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn render_blocks(page: &mut String, endpoints: &[Arc<Endpoint>]) {
+fn render_blocks(page: &mut String, streams: &[Labelled]) {
     let name = "endpoint_resident_blocks";
     header(page, name, "gauge", "Blocks known to be resident, by tier.");
-    for endpoint in endpoints {
-        let stats = endpoint.residency();
+    for labelled in streams {
+        let stats = labelled.stream.residency();
         for tier in Tier::ALL {
-            let labels = [("endpoint", endpoint.url()), ("tier", tier.as_str())];
+            let mut labels = labelled.labels();
+            labels.push(("tier", tier.as_str()));
             sample(page, name, &labels, stats.blocks[tier as usize] as f64);
         }
     }

@@ -6,39 +6,50 @@
 //! network I/O: it gathers [`Evidence`] for a prompt, lets the pool's policy choose, and commits
 //! the choice as a [`Reservation`] in the same step.
 //!
-//! Endpoints are keyed by address: two pools on one engine share its load, rates and inventory.
+//! Endpoints are keyed by address and data-parallel rank, engines by address: two pools on one
+//! engine share its health, load, rates and inventory.
 //!
 //! This crate knows no client request, no HTTP listener and no configuration file. A missing
 //! signal (no metrics, no events, no tokenizer) never makes an endpoint or a request fail; it has
 //! a named state and costs only routing quality.
 
+mod application;
 mod apply;
 mod card;
 mod credit;
 mod endpoint;
+mod engine;
 mod engine_client;
 mod events;
 mod evidence;
 mod exposition;
+mod kind;
 mod load;
 mod monitor;
 mod picture;
+mod poll;
 mod pool;
+mod rank_stream;
+mod ranks;
+mod refill;
 mod registry;
 mod samples;
 mod signals;
 mod spec;
+mod task;
 mod tokenizer;
 
 pub use self::apply::Applier;
 pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
-pub use self::endpoint::{Endpoint, Exclusion};
+pub use self::endpoint::Endpoint;
+pub use self::engine::Exclusion;
 pub use self::engine_client::{EngineClient, ProbeError, root_cause};
 pub use self::evidence::{Evidence, PromptTokens};
+pub use self::kind::EngineKind;
 pub use self::load::Reservation;
 pub use self::picture::Picture;
 pub use self::pool::{Chosen, Decision, Pool};
-pub use self::registry::{Fleet, Resolved, TooManyEndpoints};
+pub use self::registry::{Fleet, FleetError, Resolved};
 pub use self::samples::{Sample, samples};
-pub use self::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
+pub use self::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec, RankAddressingKind};
 pub use self::tokenizer::{ModelPrompts, PromptState};

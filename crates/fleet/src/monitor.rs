@@ -1,43 +1,56 @@
-//! What keeps one endpoint current: asks the engine what it is, reads its metrics, follows its
-//! events.
+//! What keeps one engine's endpoints current: asks the engine what it is, reads its metrics,
+//! follows its events.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, StatusCode};
 use kvasir_balance::Rng;
-use kvasir_inventory::Inventory;
+use kvasir_inventory::{AbsentReason, Inventory};
 
+use crate::application::Followed;
 use crate::card::EngineCard;
-use crate::endpoint::Endpoint;
+use crate::engine::Engine;
 use crate::engine_client::{EngineClient, ProbeError};
 use crate::events::{EventFollower, Source};
-use crate::signals::Signals;
+use crate::poll::PollFollower;
+use crate::pool::Pool;
+use crate::ranks::Ranks;
+use crate::signals::{Page, Signals};
 use crate::spec::EventSpec;
-use crate::tokenizer::ModelPrompts;
 
 /// How often an engine that answers is asked again what it serves: adapters come and go.
 const CARD_REFRESH: Duration = Duration::from_secs(10);
 
-/// The background of one endpoint.
+/// The background of one engine.
 #[derive(Debug)]
 pub(crate) struct Monitor {
-    pub(crate) endpoint: Arc<Endpoint>,
-    /// The event stream, where it is configured.
+    pub(crate) ranks: Arc<Ranks>,
+    /// The event stream of its first rank, where it is configured.
     pub(crate) configured: Option<EventSpec>,
+    /// Whether its events are fetched.
+    pub(crate) poll: bool,
     pub(crate) authorization: Option<HeaderValue>,
-    /// The tokenizers of the pools this endpoint is in.
-    pub(crate) prompts: Vec<Arc<ModelPrompts>>,
+    /// The pools it is in.
+    pub(crate) pools: Vec<Arc<Pool>>,
     pub(crate) inventory: Arc<Inventory>,
     pub(crate) client: EngineClient,
     pub(crate) interval: Duration,
 }
 
+/// What follows the streams.
+#[derive(Debug, Default)]
+struct Followers {
+    by_rank: BTreeMap<u32, EventFollower>,
+    poll: PollFollower,
+}
+
 impl Monitor {
     /// Runs until its task is aborted.
     pub(crate) async fn run(self) {
-        let mut jitter = Rng::new(seed_of(self.endpoint.url()));
-        let mut follower = EventFollower::default();
+        let mut jitter = Rng::new(seed_of(self.engine().url()));
+        let mut followers = Followers::default();
         let mut card_asked: Option<Instant> = None;
         let mut complained = false;
         self.look_for_tokenizers(None, false);
@@ -48,10 +61,10 @@ impl Monitor {
                     Ok(card) => {
                         card_asked = Some(Instant::now());
                         complained = false;
-                        self.learn(card, &mut follower).await;
+                        self.learn(card, &mut followers).await;
                     }
                     Err(error) => {
-                        self.do_without(&error, &mut follower, &mut complained).await;
+                        self.do_without(&error, &mut followers, &mut complained).await;
                     }
                 }
                 scraped
@@ -61,119 +74,166 @@ impl Monitor {
             if scraped.is_err() {
                 // It may come back as another engine: ask anew when it does.
                 card_asked = None;
-                self.endpoint.prefill_rate().reset();
+                self.ranks.endpoints().iter().for_each(|e| e.prefill_rate().reset());
             }
             tokio::time::sleep(jittered(self.interval, &mut jitter)).await;
         }
     }
 
+    fn engine(&self) -> &Arc<Engine> {
+        self.ranks.engine()
+    }
+
     /// Asks the engine what it is.
     async fn ask(&self) -> Result<EngineCard, ProbeError> {
-        let known = self.endpoint.card();
-        let authority = self.endpoint.authority();
+        let known = self.engine().card();
+        let authority = self.engine().authority();
         EngineCard::ask(&self.client, authority, self.authorization.as_ref(), known.as_deref())
             .await
     }
 
     /// Takes in what the engine said it is.
-    async fn learn(&self, card: EngineCard, follower: &mut EventFollower) {
-        self.endpoint.mark_reachable();
-        let source = Source::of(self.configured.as_ref(), Some(&card));
+    async fn learn(&self, card: EngineCard, followers: &mut Followers) {
+        self.engine().mark_reachable();
         let root = card.models.first().and_then(|model| model.root.clone());
-        let base = card.base().to_owned();
-        if self.endpoint.card().as_deref() != Some(&card) {
+        if self.engine().card().as_deref() != Some(&card) {
             tracing::info!(
-                endpoint = self.endpoint.url(),
+                endpoint = self.engine().url(),
+                kind = card.kind.as_str(),
                 version = card.version.as_deref().unwrap_or("unknown"),
                 models = ?card.models.iter().map(|m| &m.id).collect::<Vec<_>>(),
                 adapters = card.adapters.len(),
                 block_size = card.block_size,
+                ranks = ?card.ranks,
                 "engine answers"
             );
         }
-        self.endpoint.set_card(card);
-        follower.follow(&self.endpoint, &self.inventory, source, &base).await;
+        self.engine().set_card(card.clone());
+        // Before any stream is followed: one of several would look complete and is not.
+        if self.ranks.learn(&card.ranks) {
+            self.pools.iter().for_each(|pool| pool.refresh());
+        }
+        if let Some(size) = card.block_size {
+            let endpoints = self.ranks.endpoints();
+            let unknown = endpoints.iter().filter(|endpoint| endpoint.block_size().is_none());
+            unknown.for_each(|endpoint| endpoint.set_block_size(size));
+        }
+        self.follow(Some(&card), followers).await;
         self.look_for_tokenizers(root.as_deref(), true);
+    }
+
+    /// Follows the streams of all ranks there are, and no others.
+    async fn follow(&self, card: Option<&EngineCard>, followers: &mut Followers) {
+        let streams = self.ranks.streams();
+        let streams = streams.into_iter().map(|(endpoint, stream)| Followed { endpoint, stream });
+        let streams: Vec<Followed> = streams.collect();
+        let base = card.map_or("", EngineCard::base);
+        if self.poll && card.is_some() {
+            followers.by_rank.clear();
+            let key = self.authorization.as_ref();
+            let poll = &mut followers.poll;
+            return poll
+                .follow(self.engine(), streams, &self.inventory, &self.client, key, base)
+                .await;
+        }
+        let ranks = &mut followers.by_rank;
+        ranks.retain(|rank, _| streams.iter().any(|to| to.stream.rank() == *rank));
+        for to in streams {
+            let source = if self.poll {
+                // What the events are of is not known yet, and they come only once.
+                Source::None(AbsentReason::EngineUnknown)
+            } else {
+                Source::of(self.configured.as_ref(), card, &to.stream)
+            };
+            let follower = ranks.entry(to.stream.rank()).or_default();
+            follower.follow(&to, &self.inventory, source, base).await;
+        }
     }
 
     /// The engine did not say what it is. A configured event stream is followed all the same.
     async fn do_without(
         &self,
         error: &ProbeError,
-        follower: &mut EventFollower,
+        followers: &mut Followers,
         complained: &mut bool,
     ) {
         if let ProbeError::Connect(_) = error {
             return self.note(error);
         }
         if !std::mem::replace(complained, true) {
-            tracing::warn!(endpoint = self.endpoint.url(), %error, "engine does not say what it is");
+            tracing::warn!(endpoint = self.engine().url(), %error, "engine does not say what it is");
         }
-        if self.endpoint.card().is_none() {
-            let source = Source::of(self.configured.as_ref(), None);
-            follower.follow(&self.endpoint, &self.inventory, source, "").await;
+        if self.engine().card().is_none() {
+            self.follow(None, followers).await;
         }
     }
 
     async fn scrape(&self) -> Result<(), ProbeError> {
-        let sent_before = self.endpoint.in_flight();
-        let before = self.endpoint.signals();
-        // Numbers that were not read are unknown; what the engine said of itself stands.
-        let unread = Signals { asleep: before.asleep, ..Signals::default() };
+        let before = self.ranks.endpoints();
+        let sent_before: Vec<u32> = before.iter().map(|endpoint| endpoint.in_flight()).collect();
+        let asked = Instant::now();
         let key = self.authorization.as_ref();
-        let answer = self.client.get(self.endpoint.authority(), "/metrics", key).await;
-        match answer {
+        let answer = self.client.get(self.engine().authority(), "/metrics", key).await;
+        let page = match answer {
             Ok((status, body)) => {
-                self.endpoint.mark_reachable();
-                self.endpoint.note_page(true);
-                if status == StatusCode::OK {
-                    let signals = Signals::parse(&String::from_utf8_lossy(&body));
-                    self.note_sleep(before.asleep, signals.asleep);
-                    // Whatever we sent while the page was on its way may be on it: better to
-                    // overlook somebody else's request than to take our own for one.
-                    let own_in_flight = sent_before.max(self.endpoint.in_flight());
-                    self.endpoint.set_signals(signals, own_in_flight);
-                } else {
-                    self.endpoint.set_signals(unread, 0);
-                }
-                Ok(())
+                self.engine().mark_reachable();
+                self.engine().note_page(true);
+                (status == StatusCode::OK).then(|| Page::parse(&String::from_utf8_lossy(&body)))
             }
             Err(error @ ProbeError::Connect(_)) => {
                 self.note(&error);
-                self.endpoint.set_signals(Signals::default(), 0);
-                Err(error)
+                self.engine().set_asleep(false);
+                before.iter().for_each(|endpoint| endpoint.set_signals(Signals::default(), 0));
+                return Err(error);
             }
             // The engine may be busy, and is no worse for it.
             Err(error) => {
-                tracing::debug!(endpoint = self.endpoint.url(), %error, "metrics not read");
-                self.endpoint.note_page(false);
-                self.endpoint.set_signals(unread, 0);
-                Ok(())
+                tracing::debug!(endpoint = self.engine().url(), %error, "metrics not read");
+                self.engine().note_page(false);
+                None
             }
+        };
+        let Some(page) = page else {
+            // Numbers that were not read are unknown; what the engine said of itself stands.
+            before.iter().for_each(|endpoint| endpoint.set_signals(Signals::default(), 0));
+            return Ok(());
+        };
+        self.note_sleep(page.asleep);
+        if let Some(seconds) = page.process_start {
+            let streams = self.ranks.streams();
+            streams.iter().for_each(|(_, stream)| stream.process_started(asked, seconds));
         }
+        for (endpoint, sent_before) in before.iter().zip(sent_before) {
+            // Whatever we sent while the page was on its way may be on it: better to overlook
+            // somebody else's request than to take our own for one.
+            let own_in_flight = sent_before.max(endpoint.in_flight());
+            endpoint.set_signals(page.load(endpoint.rank(), before.len() == 1), own_in_flight);
+        }
+        Ok(())
     }
 
     /// A sleeping engine's cache is gone, and the event that says so comes only after it wakes.
     /// What a replay brings back meanwhile is cleared too, up to the moment it is awake.
-    fn note_sleep(&self, before: bool, now: bool) {
+    fn note_sleep(&self, now: bool) {
+        let before = self.engine().set_asleep(now);
         if before != now {
-            tracing::info!(endpoint = self.endpoint.url(), asleep = now, "engine sleeps or wakes");
+            tracing::info!(endpoint = self.engine().url(), asleep = now, "engine sleeps or wakes");
         }
         if before || now {
-            self.inventory.clear(self.endpoint.slot());
+            self.ranks.streams().iter().for_each(|(_, stream)| stream.clear());
         }
     }
 
     /// Only a refused connection says that the engine is not there.
     fn note(&self, error: &ProbeError) {
         if let ProbeError::Connect(_) = error {
-            self.endpoint.mark_unreachable(&error.to_string());
+            self.engine().mark_unreachable(&error.to_string());
         }
     }
 
     fn look_for_tokenizers(&self, root: Option<&str>, engine_known: bool) {
-        for prompts in &self.prompts {
-            let (prompts, root) = (Arc::clone(prompts), root.map(str::to_owned));
+        for pool in &self.pools {
+            let (prompts, root) = (Arc::clone(pool.prompts()), root.map(str::to_owned));
             tokio::spawn(async move { prompts.ensure(root, engine_known).await });
         }
     }

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arc_swap::ArcSwap;
 use http::HeaderValue;
 use kvasir_balance::{Candidate, FleetView, Load, Policy, PolicyState, Query, Reason};
 use kvasir_inventory::{Inventory, Overlap, Trust};
 use parking_lot::Mutex;
 
-use crate::endpoint::{Endpoint, Exclusion};
+use crate::endpoint::Endpoint;
+use crate::engine::Exclusion;
 use crate::evidence::{Evidence, PromptTokens};
 use crate::load::Reservation;
+use crate::ranks::Ranks;
 use crate::tokenizer::ModelPrompts;
 
 /// Assumed until something was measured: tokens per second of prefill.
@@ -24,7 +27,8 @@ pub struct Pool {
     model: String,
     policy: &'static dyn Policy,
     authorization: Option<HeaderValue>,
-    members: Vec<Arc<Endpoint>>,
+    engines: Vec<Arc<Ranks>>,
+    members: ArcSwap<Vec<Arc<Endpoint>>>,
     prompts: Arc<ModelPrompts>,
     inventory: Arc<Inventory>,
     /// Choosing and committing happen under this lock: two requests of one pool never take the same
@@ -65,7 +69,7 @@ impl Pool {
         model: String,
         policy: &'static dyn Policy,
         authorization: Option<HeaderValue>,
-        members: Vec<Arc<Endpoint>>,
+        engines: Vec<Arc<Ranks>>,
         prompts: Arc<ModelPrompts>,
         inventory: Arc<Inventory>,
         seed: u64,
@@ -74,7 +78,8 @@ impl Pool {
             model,
             policy,
             authorization,
-            members,
+            members: ArcSwap::from_pointee(members_of(&engines)),
+            engines,
             prompts,
             inventory,
             state: Mutex::new(PolicyState::new(seed)),
@@ -100,10 +105,15 @@ impl Pool {
         self.authorization.as_ref()
     }
 
-    /// Its endpoints, in the order configured.
+    /// Its endpoints, in the order configured; those of one engine by rank.
     #[must_use]
-    pub fn members(&self) -> &[Arc<Endpoint>] {
-        &self.members
+    pub fn members(&self) -> Arc<Vec<Arc<Endpoint>>> {
+        self.members.load_full()
+    }
+
+    /// Looks which endpoints its engines have now.
+    pub(crate) fn refresh(&self) {
+        self.members.store(Arc::new(members_of(&self.engines)));
     }
 
     /// Its tokenizer.
@@ -116,6 +126,7 @@ impl Pool {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.members
+            .load()
             .iter()
             .any(|member| member.has_answered() && member.exclusion(&self.model).is_none())
     }
@@ -123,13 +134,14 @@ impl Pool {
     /// Looks up what every member holds of a prompt.
     #[must_use]
     pub fn evidence(&self, tokens: &PromptTokens<'_>) -> Evidence {
-        Evidence::gather(&self.members, &self.inventory, tokens)
+        Evidence::gather(self.members(), &self.inventory, tokens)
     }
 
     /// Chooses an endpoint for a request for `model` (the pool's, or an adapter) and commits the
     /// request's load to it, in one step.
     ///
-    /// `tried` are endpoints where this request already failed. Endpoints that fail or stay silent
+    /// `tried` are endpoints where this request already failed: other ranks of their engines are
+    /// not better. Endpoints that fail or stay silent
     /// are taken only where there is no other; one that is known to be unreachable only by a first
     /// attempt, since it may just have come back. Otherwise there is `None`.
     #[must_use]
@@ -140,7 +152,7 @@ impl Pool {
         tried: &[Arc<Endpoint>],
     ) -> Option<Chosen> {
         let exclusion = |member: &Arc<Endpoint>| {
-            if tried.iter().any(|known| Arc::ptr_eq(known, member)) {
+            if tried.iter().any(|known| known.same_engine(member)) {
                 return Some(Exclusion::Tried);
             }
             // That it serves the pool's model, the configuration says; an adapter, only the engine.
@@ -149,10 +161,10 @@ impl Pool {
             }
             member.exclusion(model)
         };
-        let mut eligible = Vec::with_capacity(self.members.len());
+        let mut eligible = Vec::with_capacity(evidence.endpoints.len());
         let mut doubtful = Vec::new();
         let mut unreachable = Vec::new();
-        for (place, member) in self.members.iter().enumerate() {
+        for (place, member) in evidence.endpoints.iter().enumerate() {
             match exclusion(member) {
                 None => eligible.push(place),
                 Some(Exclusion::Failing | Exclusion::Silent) => doubtful.push(place),
@@ -179,14 +191,14 @@ impl Pool {
 
     fn commit(&self, evidence: &Evidence, eligible: &[usize]) -> Option<Chosen> {
         let query = Query { prompt_tokens: evidence.prompt_tokens };
-        let fallback_rate = self.median_rate();
+        let fallback_rate = median_rate(&evidence.endpoints);
         let mut state = self.state.lock();
         let candidates: Vec<Candidate> =
             eligible.iter().map(|place| self.candidate(*place, evidence, fallback_rate)).collect();
         let view = FleetView { candidates: &candidates };
         let choice = self.policy.choose(&query, &view, &mut state)?;
         let candidate = candidates.get(choice.index)?;
-        let member = self.members.get(*eligible.get(choice.index)?)?;
+        let member = evidence.endpoints.get(*eligible.get(choice.index)?)?;
         let uncached =
             evidence.prompt_tokens.saturating_sub(u64::from(candidate.overlap.resident()));
         let measured = evidence.exact && candidate.trust == Trust::Exact;
@@ -204,7 +216,7 @@ impl Pool {
     }
 
     fn candidate(&self, place: usize, evidence: &Evidence, fallback_rate: f64) -> Candidate {
-        let member = &self.members[place];
+        let member = &evidence.endpoints[place];
         let known = evidence.members[place];
         let foreign = u64::from(member.foreign_waiting())
             .saturating_mul(self.typical_prompt.load(Ordering::Relaxed));
@@ -218,12 +230,16 @@ impl Pool {
             prefill_rate: member.learned_prefill_rate().unwrap_or(fallback_rate),
         }
     }
+}
 
-    /// What an endpoint nobody has timed yet is taken to do.
-    fn median_rate(&self) -> f64 {
-        let mut rates: Vec<f64> =
-            self.members.iter().filter_map(|member| member.learned_prefill_rate()).collect();
-        rates.sort_by(f64::total_cmp);
-        rates.get(rates.len() / 2).copied().unwrap_or(DEFAULT_PREFILL_RATE)
-    }
+fn members_of(engines: &[Arc<Ranks>]) -> Vec<Arc<Endpoint>> {
+    engines.iter().flat_map(|engine| engine.endpoints()).collect()
+}
+
+/// What an endpoint nobody has timed yet is taken to do.
+fn median_rate(members: &[Arc<Endpoint>]) -> f64 {
+    let mut rates: Vec<f64> =
+        members.iter().filter_map(|member| member.learned_prefill_rate()).collect();
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied().unwrap_or(DEFAULT_PREFILL_RATE)
 }

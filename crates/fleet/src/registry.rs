@@ -1,6 +1,7 @@
-//! The fleet: pools by model, endpoints by address, and the background that keeps them current.
+//! The fleet: pools by model, engines by address, and the background that keeps them current.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use http::uri::Authority;
@@ -12,6 +13,7 @@ use crate::engine_client::EngineClient;
 use crate::exposition;
 use crate::monitor::Monitor;
 use crate::pool::Pool;
+use crate::ranks::Ranks;
 use crate::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
 use crate::tokenizer::ModelPrompts;
 
@@ -21,7 +23,8 @@ pub struct Fleet {
     pools: HashMap<String, Arc<Pool>>,
     /// In the order configured, for listings.
     order: Vec<Arc<Pool>>,
-    endpoints: Vec<Arc<Endpoint>>,
+    /// Ordered by URL.
+    engines: Vec<Arc<Ranks>>,
     inventory: Arc<Inventory>,
     tasks: JoinSet<()>,
 }
@@ -37,10 +40,11 @@ pub struct Resolved {
 
 /// What one address needs watched for.
 struct Watched {
-    endpoint: Arc<Endpoint>,
+    ranks: Arc<Ranks>,
     events: Option<EventSpec>,
+    poll: bool,
     authorization: Option<http::HeaderValue>,
-    prompts: Vec<Arc<ModelPrompts>>,
+    pools: Vec<Arc<Pool>>,
 }
 
 impl Fleet {
@@ -50,7 +54,7 @@ impl Fleet {
         Self {
             pools: HashMap::new(),
             order: Vec::new(),
-            endpoints: Vec::new(),
+            engines: Vec::new(),
             inventory,
             tasks: JoinSet::new(),
         }
@@ -59,28 +63,30 @@ impl Fleet {
     /// Builds the pools and starts watching their engines. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// When there are more endpoints than an inventory has places for.
-    pub fn start(spec: FleetSpec, inventory: Arc<Inventory>) -> Result<Self, TooManyEndpoints> {
+    /// When there are more endpoints than an inventory has places for, or two pools address the
+    /// ranks of one engine differently.
+    pub fn start(spec: FleetSpec, inventory: Arc<Inventory>) -> Result<Self, FleetError> {
         let mut fleet = Self::empty(inventory);
         let mut watched: HashMap<Authority, Watched> = HashMap::new();
         for (place, pool) in (0u64..).zip(spec.pools) {
             fleet.add_pool(pool, spec.seed.wrapping_add(place), &mut watched)?;
         }
         let client = EngineClient::new(spec.connect_timeout);
-        for (_, Watched { endpoint, events, authorization, prompts }) in watched {
-            fleet.endpoints.push(Arc::clone(&endpoint));
+        for (_, Watched { ranks, events, poll, authorization, pools }) in watched {
+            fleet.engines.push(Arc::clone(&ranks));
             let monitor = Monitor {
-                endpoint,
+                ranks,
                 configured: events,
+                poll,
                 authorization,
-                prompts,
+                pools,
                 inventory: Arc::clone(&fleet.inventory),
                 client: client.clone(),
                 interval: spec.scrape_interval,
             };
             fleet.tasks.spawn(monitor.run());
         }
-        fleet.endpoints.sort_by(|a, b| a.url().cmp(b.url()));
+        fleet.engines.sort_by(|a, b| a.engine().url().cmp(b.engine().url()));
         Ok(fleet)
     }
 
@@ -97,10 +103,10 @@ impl Fleet {
         Some(Resolved { pool, adapter: Some(model.to_owned()) })
     }
 
-    /// Whether every endpoint has said what it serves.
+    /// Whether every engine has said what it serves.
     #[must_use]
     pub fn is_known(&self) -> bool {
-        self.endpoints.iter().all(|endpoint| endpoint.card().is_some())
+        self.engines.iter().all(|engine| engine.engine().card().is_some())
     }
 
     /// The only pool, for requests that name no model.
@@ -118,15 +124,15 @@ impl Fleet {
         &self.order
     }
 
-    /// Every endpoint, ordered by URL.
+    /// Every endpoint, ordered by URL and rank.
     #[must_use]
-    pub fn endpoints(&self) -> &[Arc<Endpoint>] {
-        &self.endpoints
+    pub fn endpoints(&self) -> Vec<Arc<Endpoint>> {
+        self.engines.iter().flat_map(|engine| engine.endpoints()).collect()
     }
 
     /// Appends the fleet's own metric families, in Prometheus' text form, as they are now.
     pub fn render_metrics(&self, page: &mut String) {
-        exposition::render(page, &self.endpoints, &self.order);
+        exposition::render(page, &self.endpoints(), &self.order);
     }
 
     fn add_pool(
@@ -134,43 +140,65 @@ impl Fleet {
         spec: PoolSpec,
         seed: u64,
         watched: &mut HashMap<Authority, Watched>,
-    ) -> Result<(), TooManyEndpoints> {
-        let PoolSpec { model, policy, tokenizer_dir, authorization, endpoints } = spec;
-        let prompts = Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir));
-        let mut members = Vec::with_capacity(endpoints.len());
-        for endpoint_spec in endpoints {
-            let EndpointSpec { authority, events } = endpoint_spec;
-            if !watched.contains_key(&authority) {
-                let endpoint = Endpoint::new(authority.clone(), Arc::clone(&self.inventory));
-                let endpoint = Arc::new(endpoint.ok_or(TooManyEndpoints)?);
-                let entry =
-                    Watched { endpoint, events: None, authorization: None, prompts: Vec::new() };
-                watched.insert(authority.clone(), entry);
+    ) -> Result<(), FleetError> {
+        let PoolSpec { model, policy, tokenizer_dir, authorization, rank_addressing, endpoints } =
+            spec;
+        let mut engines = Vec::with_capacity(endpoints.len());
+        for spec in endpoints {
+            let addressing = spec.addressing(rank_addressing);
+            let EndpointSpec { authority, events, poll_events, ranks, .. } = spec;
+            let entry = match watched.entry(authority.clone()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => {
+                    let inventory = Arc::clone(&self.inventory);
+                    let ranks = Ranks::new(authority.clone(), addressing, ranks, inventory)
+                        .ok_or(FleetError::TooManyEndpoints)?;
+                    place.insert(Watched {
+                        ranks: Arc::new(ranks),
+                        events: None,
+                        poll: false,
+                        authorization: None,
+                        pools: Vec::new(),
+                    })
+                }
+            };
+            if entry.ranks.addressing() != addressing {
+                return Err(FleetError::Addressing(authority.to_string()));
             }
-            if let Some(entry) = watched.get_mut(&authority) {
-                entry.prompts.push(Arc::clone(&prompts));
-                entry.events = entry.events.take().or(events);
-                entry.authorization = entry.authorization.take().or_else(|| authorization.clone());
-                members.push(Arc::clone(&entry.endpoint));
-            }
+            entry.events = entry.events.take().or(events);
+            entry.poll |= poll_events;
+            entry.authorization = entry.authorization.take().or_else(|| authorization.clone());
+            engines.push((authority, Arc::clone(&entry.ranks)));
         }
-        let inventory = Arc::clone(&self.inventory);
+        let (authorities, engines): (Vec<_>, Vec<_>) = engines.into_iter().unzip();
         let pool = Arc::new(Pool::new(
             model.clone(),
             policy.build(),
             authorization,
-            members,
-            prompts,
-            inventory,
+            engines,
+            Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir)),
+            Arc::clone(&self.inventory),
             seed,
         ));
+        for authority in authorities {
+            if let Some(entry) = watched.get_mut(&authority) {
+                entry.pools.push(Arc::clone(&pool));
+            }
+        }
         self.order.push(Arc::clone(&pool));
         self.pools.insert(model, pool);
         Ok(())
     }
 }
 
-/// There are more endpoints than an inventory has places for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many endpoints")]
-pub struct TooManyEndpoints;
+/// Why a fleet cannot be started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FleetError {
+    /// There are more endpoints than an inventory has places for.
+    #[error("too many endpoints")]
+    TooManyEndpoints,
+    /// Two pools address the ranks of one engine differently: its caches would be told apart in
+    /// one and not in the other.
+    #[error("two pools address the data-parallel ranks of {0} differently")]
+    Addressing(String),
+}

@@ -32,8 +32,30 @@ pub struct PoolSpec {
     pub tokenizer_dir: Option<PathBuf>,
     /// The `authorization` header for the engines, in place of the client's.
     pub authorization: Option<HeaderValue>,
+    /// How requests reach one data-parallel rank of an engine.
+    pub rank_addressing: RankAddressingKind,
     /// The engines.
     pub endpoints: Vec<EndpointSpec>,
+}
+
+/// How requests reach one data-parallel rank of an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RankAddressingKind {
+    /// Not at all: the engine chooses. It is one endpoint, credited with what all its ranks hold.
+    #[default]
+    None,
+    /// By the header `X-data-parallel-rank`: each rank is an endpoint of its own.
+    Header,
+    /// By the URL, which belongs to one rank.
+    Url,
+}
+
+/// The same for one engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RankAddressing {
+    None,
+    Header,
+    Url { rank: u32 },
 }
 
 /// One engine.
@@ -43,9 +65,42 @@ pub struct EndpointSpec {
     pub authority: Authority,
     /// Its event stream, where it is configured; else the engine is asked.
     pub events: Option<EventSpec>,
+    /// Whether its events are to be fetched from its HTTP server (TensorRT-LLM), which takes them
+    /// away from any other consumer.
+    pub poll_events: bool,
+    /// How many data-parallel ranks it has, where it is configured; else the engine is asked.
+    pub ranks: Option<u32>,
+    /// The rank that its URL belongs to, for [`RankAddressingKind::Url`].
+    pub rank: Option<u32>,
+}
+
+impl EndpointSpec {
+    /// An engine of which only the address is known.
+    #[must_use]
+    pub fn at(authority: Authority) -> Self {
+        Self { authority, events: None, poll_events: false, ranks: None, rank: None }
+    }
+
+    pub(crate) fn addressing(&self, kind: RankAddressingKind) -> RankAddressing {
+        match kind {
+            RankAddressingKind::None => RankAddressing::None,
+            RankAddressingKind::Header => RankAddressing::Header,
+            RankAddressingKind::Url => RankAddressing::Url { rank: self.rank.unwrap_or(0) },
+        }
+    }
 }
 
 impl EventSpec {
+    /// The stream of a rank whose ports lie so far above these.
+    pub(crate) fn for_rank(&self, offset: u32) -> Result<Self, EndpointError> {
+        if offset == 0 {
+            return Ok(self.clone());
+        }
+        let at = |text: &str| Ok(Address::parse(text)?.for_rank(offset)?.to_string());
+        let replay = self.replay.as_deref().map(at).transpose()?;
+        Ok(Self { publisher: at(&self.publisher)?, replay, ..self.clone() })
+    }
+
     /// Whether its addresses can be used.
     ///
     /// # Errors

@@ -87,8 +87,14 @@ pub enum AbsentReason {
     Disconnected,
     /// The engine does not say what it is.
     EngineUnknown,
-    /// The engine publishes one stream per data-parallel rank, which is not followed yet.
-    DataParallel,
+    /// There are more data-parallel ranks than can be followed.
+    TooManyRanks,
+    /// The engine publishes events of a data-parallel rank nobody told of.
+    RankUnknown,
+    /// Engines of this kind publish no events (llama.cpp).
+    EngineWithoutEvents,
+    /// The engine's events are taken away by whoever asks (TensorRT-LLM), and nobody allowed it.
+    NotPolled,
 }
 
 /// Why a sound picture is incomplete.
@@ -111,6 +117,8 @@ pub enum PartialReason {
 pub enum SuspectReason {
     /// It is not certain that the engine is still the one the picture is of.
     LifeInDoubt,
+    /// Two publishers at an address that belongs to one.
+    Crowded,
     /// A known event could not be decoded.
     Schema,
     /// The engine stores salted, adapter or image blocks without saying so.
@@ -150,13 +158,17 @@ impl Trust {
             Self::Absent(AbsentReason::Connecting) => "connecting",
             Self::Absent(AbsentReason::Disconnected) => "disconnected",
             Self::Absent(AbsentReason::EngineUnknown) => "engine_unknown",
-            Self::Absent(AbsentReason::DataParallel) => "data_parallel",
+            Self::Absent(AbsentReason::TooManyRanks) => "too_many_ranks",
+            Self::Absent(AbsentReason::RankUnknown) => "rank_unknown",
+            Self::Absent(AbsentReason::EngineWithoutEvents) => "engine_without_events",
+            Self::Absent(AbsentReason::NotPolled) => "not_polled",
             Self::Partial(PartialReason::JoinedLate) => "joined_late",
             Self::Partial(PartialReason::LostBatch) => "lost_batch",
             Self::Partial(PartialReason::Orphans) => "orphans",
             Self::Partial(PartialReason::BlocksLeftOut) => "blocks_left_out",
             Self::Partial(PartialReason::ByteBudget) => "byte_budget",
             Self::Suspect(SuspectReason::LifeInDoubt) => "life_in_doubt",
+            Self::Suspect(SuspectReason::Crowded) => "crowded",
             Self::Suspect(SuspectReason::Schema) => "schema",
             Self::Suspect(SuspectReason::ExtraKeysUnpublished) => "extra_keys_unpublished",
             Self::Suspect(SuspectReason::UnsupportedGroup) => "unsupported_group",

@@ -110,10 +110,11 @@ impl Address {
     /// The address of a data-parallel rank whose engine counts ports up from this one.
     ///
     /// # Errors
-    /// There is no such port.
+    /// There is no such port; a path has none.
     pub fn for_rank(&self, rank: u32) -> Result<Self, EndpointError> {
         match &self.0 {
-            Form::Ipc(_) => Ok(self.clone()),
+            Form::Ipc(_) if rank == 0 => Ok(self.clone()),
+            Form::Ipc(_) => Err(EndpointError::Rank(self.to_string(), rank)),
             Form::Tcp { host, port } => u16::try_from(rank)
                 .ok()
                 .and_then(|rank| port.checked_add(rank))

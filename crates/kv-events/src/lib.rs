@@ -14,6 +14,9 @@
 //! and tested there. [`decode`] reads the payloads of vLLM 0.9 and newer and of SGLang; see
 //! [`BlockStored::extras`] for what identifies a block besides its tokens.
 //!
+//! TensorRT-LLM does not publish: its events are fetched, and [`poll`] makes the same updates of
+//! them.
+//!
 //! This crate knows no index, no tokenizer and no HTTP. libzmq runs on threads of its own, never
 //! on those of an async runtime.
 
@@ -21,6 +24,7 @@ mod endpoint;
 mod event;
 mod extras;
 mod frames;
+pub mod poll;
 mod replay;
 mod stats;
 pub mod stream;
@@ -35,5 +39,7 @@ pub use self::extras::{ExtraItem, Extras, ExtrasError};
 pub use self::frames::{Answer, FrameError, LiveMessage, parse_answer, parse_live};
 pub use self::stats::StreamStats;
 pub use self::stream::{Update, Why};
-pub use self::subscriber::{Heard, StatsHandle, SubscribeError, Subscriber, SubscriberConfig, Tap};
+pub use self::subscriber::{
+    Heard, StatsHandle, SubscribeError, Subscriber, SubscriberConfig, Tap, Witness,
+};
 pub use self::wire::{DecodeError, Problem, decode, decode_published, fuzz_one};

@@ -35,6 +35,8 @@ pub struct StreamStats {
     pub duplicates: u64,
     /// Live batches given up because too many waited behind a replay.
     pub overflows: u64,
+    /// Whether it is known when the engine's process started, so that another one is noticed.
+    pub witnessed: bool,
     /// The number of the last batch applied.
     pub last_seq: Option<u64>,
     /// Time since the last batch arrived, live or replayed.
@@ -58,6 +60,7 @@ impl Default for StreamStats {
             malformed_messages: 0,
             duplicates: 0,
             overflows: 0,
+            witnessed: false,
             last_seq: None,
             last_event_age: None,
         }

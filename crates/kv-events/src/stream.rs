@@ -8,7 +8,8 @@
 //!   live batches wait; a history that begins at 0, or a publisher that has published nothing, is
 //!   `Exact`, a shorter one `Partial(joined_late)`. Without one it is `Partial(joined_late)` until
 //!   the cache is emptied, unless the first live batch is number 0.
-//! - A lost connection forgets everything: the engine may have been replaced.
+//! - A lost connection puts the life in doubt: nothing is credited until the next connection shows
+//!   that the publisher is still the same (see `life`), else everything is forgotten.
 //! - A number that goes back, or the last number with other bytes, is a new life: forget, start
 //!   over. The last batch repeated byte for byte is dropped.
 //! - A gap is repaired from the replay socket, asking from the last batch applied, whose bytes
@@ -25,6 +26,7 @@
 mod asking;
 mod backlog;
 mod config;
+mod life;
 #[cfg(test)]
 mod tests;
 mod update;
@@ -38,6 +40,7 @@ use kvasir_inventory::{AbsentReason, PartialReason, SuspectReason, Trust};
 use self::asking::Ask;
 use self::backlog::{Numbered, Pending, Replayed};
 pub use self::config::StreamConfig;
+use self::life::Life;
 pub use self::update::{Update, Why};
 use crate::event::Event;
 use crate::stats::StreamStats;
@@ -75,11 +78,14 @@ pub struct Stream {
     partial: PartialReason,
     /// A known event could not be decoded.
     poisoned: bool,
+    life: Life,
     last: Option<Numbered>,
     last_live: Option<Numbered>,
     replayed: Replayed,
     pending: Pending,
     ask: Option<Ask>,
+    /// Questions among the outputs: until they are taken, answers are to earlier ones.
+    unasked: u32,
     /// The replay socket has proved empty in spite of published batches.
     replay_empty: bool,
     /// The replay socket did not answer the last time.
@@ -109,11 +115,13 @@ impl Stream {
             complete: false,
             partial: PartialReason::JoinedLate,
             poisoned: false,
+            life: Life::default(),
             last: None,
             last_live: None,
             replayed: Replayed::default(),
             pending: Pending::new(config.pending_batches, config.pending_bytes),
             ask: None,
+            unasked: 0,
             replay_empty: false,
             replay_silent: false,
             owes_history: false,
@@ -132,7 +140,11 @@ impl Stream {
 
     /// The oldest output not taken yet.
     pub fn next_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        let output = self.outputs.pop_front();
+        if let Some(Output::Ask(_)) = output {
+            self.unasked = self.unasked.saturating_sub(1);
+        }
+        output
     }
 
     /// How far the stream can be believed now.
@@ -145,7 +157,8 @@ impl Stream {
     #[must_use]
     pub fn stats(&self) -> (StreamStats, Option<Instant>) {
         let last_seq = self.last.as_ref().map(|last| last.seq);
-        (StreamStats { trust: self.trust, last_seq, ..self.stats }, self.heard_at)
+        let (trust, witnessed) = (self.trust, self.life.is_witnessed());
+        (StreamStats { trust, witnessed, last_seq, ..self.stats }, self.heard_at)
     }
 
     /// Where the first event since the connection that could not be decoded is wrong, and how.
@@ -159,20 +172,24 @@ impl Stream {
     pub fn deadline(&self) -> Option<Instant> {
         match &self.ask {
             Some(ask) => Some(ask.due),
+            None if self.config.replay => self.check_at,
             // Without a replay socket there is nobody to ask.
-            None => self.check_at.filter(|_| self.config.replay),
+            None => self.life.deadline(),
         }
     }
 
     /// A connection to the publisher was made.
     pub fn connected(&mut self, now: Instant) {
-        self.reset();
         self.link = Link::Up;
         self.replay_empty = false;
         self.replay_silent = false;
-        self.owes_history = false;
         self.started_over_at = None;
         self.schema_error = None;
+        if self.last.is_some() {
+            return self.doubt(now);
+        }
+        self.reset();
+        self.owes_history = false;
         self.start(now, PartialReason::JoinedLate, Why::Connected);
     }
 
@@ -183,8 +200,13 @@ impl Stream {
         }
         self.stats.disconnects += 1;
         self.link = Link::Down(AbsentReason::Disconnected);
-        self.reset();
-        self.forget(Why::Disconnected);
+        if self.may_be_proved() {
+            self.suspend();
+            self.settle(Why::Disconnected);
+        } else {
+            self.reset();
+            self.forget(Why::Disconnected);
+        }
     }
 
     /// A second publisher connected: whose batches come is unknown until one of them leaves.
@@ -241,6 +263,8 @@ impl Stream {
             && self.check_at.is_some_and(|at| at <= now)
         {
             self.start_check(now);
+        } else if !self.config.replay && self.life.deadline().is_some_and(|at| at <= now) {
+            self.start(now, PartialReason::JoinedLate, Why::Unproven);
         }
     }
 
@@ -256,7 +280,9 @@ impl Stream {
             let first = self.last.is_none();
             self.complete |= first;
             self.apply(batch, false);
-            self.settle(if first { Why::FromStart } else { Why::Cleared });
+            let why = if first { Why::FromStart } else { Why::Cleared };
+            let why = if self.life.continues() { Why::SameLife } else { why };
+            self.settle(why);
         } else if self.last.is_none() && !self.may_ask() {
             self.apply(batch, false);
             self.settle(Why::Cleared);
@@ -269,7 +295,7 @@ impl Stream {
         self.stats.gaps += 1;
         if self.may_ask() {
             self.stats.overflows += self.pending.push(batch);
-            self.start_repair(now);
+            self.start_repair(now, Why::Gap);
         } else {
             self.lose(Why::Gap);
             self.apply(batch, false);
@@ -293,6 +319,7 @@ impl Stream {
         self.complete = false;
         self.partial = reason;
         self.poisoned = false;
+        self.life = Life::of(now);
         self.last = None;
         self.replayed.clear();
         if self.may_ask() {
@@ -347,22 +374,29 @@ impl Stream {
     fn lose(&mut self, why: Why) {
         self.complete = false;
         self.partial = PartialReason::LostBatch;
+        // Nothing is left that could be of another life.
+        self.life.settle();
         self.forget(why);
     }
 
     /// Drops what is known of the publisher's life, keeping the link.
     fn reset(&mut self) {
+        self.suspend();
+        self.last = None;
+        self.complete = false;
+        self.poisoned = false;
+        self.partial = PartialReason::JoinedLate;
+    }
+
+    /// Drops what is under way, keeping the picture.
+    fn suspend(&mut self) {
         if self.ask.take().is_some() {
             self.outputs.push_back(Output::Abandon);
         }
         self.pending.clear();
         self.replayed.clear();
-        self.last = None;
         self.last_live = None;
         self.check_at = None;
-        self.complete = false;
-        self.poisoned = false;
-        self.partial = PartialReason::JoinedLate;
     }
 
     fn next_seq(&self) -> u64 {
@@ -372,8 +406,9 @@ impl Stream {
     fn current_trust(&self) -> Trust {
         match self.link {
             Link::Down(reason) => Trust::Absent(reason),
-            Link::Crowded => Trust::Suspect(SuspectReason::LifeInDoubt),
+            Link::Crowded => Trust::Suspect(SuspectReason::Crowded),
             Link::Up if self.poisoned => Trust::Suspect(SuspectReason::Schema),
+            Link::Up if self.life.in_doubt() => Trust::Suspect(SuspectReason::LifeInDoubt),
             Link::Up if self.holds_back() => Trust::CatchingUp,
             Link::Up if self.complete => Trust::Exact,
             Link::Up => Trust::Partial(self.partial),

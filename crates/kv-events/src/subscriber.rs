@@ -1,5 +1,6 @@
 //! Follows one publisher on a thread of its own.
 
+mod hub;
 mod link;
 pub(crate) mod sockets;
 mod tap;
@@ -8,12 +9,15 @@ mod worker;
 pub use self::tap::{Heard, Tap};
 
 use std::fmt;
+use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
+
+use self::hub::Hub;
 
 use crate::endpoint::{Address, EndpointError};
 use crate::stats::StreamStats;
@@ -27,9 +31,9 @@ pub struct SubscriberConfig {
     /// The publisher's address, see [`Address::resolve`].
     pub address: Address,
     /// Bind `address` and let the publisher connect, for engines configured with an address of
-    /// ours. One publisher per address.
+    /// ours. Without a `topic` one publisher per address; several are told apart by their topics.
     pub bind: bool,
-    /// Follow topics that begin with this; empty for all.
+    /// Follow topics that begin with this; empty for all. Together with `bind` the whole topic.
     pub topic: String,
     /// The publisher's replay socket, if it has one. It is always connected to.
     pub replay: Option<Address>,
@@ -52,6 +56,9 @@ pub struct SubscriberConfig {
     pub replay_timeout: Duration,
     /// Unanswered requests before a repair is given up.
     pub replay_attempts: u32,
+    /// How long after a new connection a [`Witness`] is waited for, where there is no replay
+    /// socket.
+    pub witness_timeout: Duration,
     /// Time between heartbeats; a peer silent for three of them is disconnected.
     pub heartbeat: Duration,
 }
@@ -76,6 +83,7 @@ impl SubscriberConfig {
             idle_check: stream.idle_check,
             replay_timeout: stream.replay_timeout,
             replay_attempts: stream.replay_attempts,
+            witness_timeout: stream.witness_timeout,
             heartbeat: Duration::from_secs(2),
         }
     }
@@ -89,6 +97,7 @@ impl SubscriberConfig {
             settle: StreamConfig::default().settle.min(self.idle_check),
             replay_timeout: self.replay_timeout,
             replay_attempts: self.replay_attempts,
+            witness_timeout: self.witness_timeout,
             backoff_min: self.backoff_min,
             backoff_max: self.backoff_max.max(self.backoff_min),
         }
@@ -122,8 +131,38 @@ pub enum SubscribeError {
 pub struct Subscriber {
     updates: mpsc::Receiver<Update>,
     stats: StatsHandle,
-    /// Closing it wakes and ends the thread.
-    _stop: UnixStream,
+    testimony: Arc<Mutex<Option<Testimony>>>,
+    /// A byte wakes the thread; closing it ends it.
+    stop: Arc<UnixStream>,
+}
+
+/// What an engine said of its process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Testimony {
+    asked: Instant,
+    seconds: f64,
+}
+
+/// Tells a subscriber what the engine says of its process; outlives the subscriber.
+#[derive(Clone, Debug)]
+pub struct Witness {
+    testimony: Weak<Mutex<Option<Testimony>>>,
+    wake: Weak<UnixStream>,
+}
+
+impl Witness {
+    /// The engine says that its process started at `seconds` since the epoch
+    /// (`process_start_time_seconds`), in an answer to a question of `asked`. To be told each time:
+    /// see [`Stream::process_started`](crate::stream::Stream::process_started).
+    pub fn process_started(&self, asked: Instant, seconds: f64) {
+        let (Some(testimony), Some(wake)) = (self.testimony.upgrade(), self.wake.upgrade()) else {
+            return;
+        };
+        *testimony.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Testimony { asked, seconds });
+        // A full pipe means that the thread is awake already.
+        let _ = (&*wake).write(&[0]);
+    }
 }
 
 impl Subscriber {
@@ -137,13 +176,26 @@ impl Subscriber {
         refuse_wildcards(&config)?;
         let (sender, updates) = mpsc::channel(config.queue.max(1));
         let (stop, stopped) = UnixStream::pair().map_err(SubscribeError::Spawn)?;
+        for end in [&stop, &stopped] {
+            end.set_nonblocking(true).map_err(SubscribeError::Spawn)?;
+        }
         let stats = StatsHandle::default();
-        let worker = worker::Worker::new(config, sender, stopped, stats.clone());
+        let testimony = Arc::default();
+        let shares = config.bind && !config.topic.is_empty();
+        let hub = shares.then(|| Hub::join(&config)).transpose().map_err(SubscribeError::Spawn)?;
+        let worker = worker::Worker::new(
+            config,
+            hub,
+            sender,
+            stopped,
+            Arc::clone(&testimony),
+            stats.clone(),
+        );
         std::thread::Builder::new()
             .name("kv-events".to_owned())
             .spawn(move || worker.run())
             .map_err(SubscribeError::Spawn)?;
-        Ok(Self { updates, stats, _stop: stop })
+        Ok(Self { updates, stats, testimony, stop: Arc::new(stop) })
     }
 
     /// The next update. `None` only if the subscriber's thread died.
@@ -167,6 +219,12 @@ impl Subscriber {
     /// An update that waits, if one does.
     pub fn try_recv(&mut self) -> Option<Update> {
         self.updates.try_recv().ok()
+    }
+
+    /// What tells it of the engine's process.
+    #[must_use]
+    pub fn witness(&self) -> Witness {
+        Witness { testimony: Arc::downgrade(&self.testimony), wake: Arc::downgrade(&self.stop) }
     }
 
     /// The counters; the handle outlives the subscriber.

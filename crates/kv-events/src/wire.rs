@@ -12,9 +12,11 @@ mod reader;
 mod tests;
 
 use std::fmt;
+use std::time::Instant;
 
 use self::reader::{Reader, Token};
 use crate::event::{Batch, Event, Handle, PublishedHash};
+use crate::stream::{Stream, StreamConfig};
 use kvasir_inventory::EngineHash;
 
 /// Bytes of the offending event that an error keeps.
@@ -175,13 +177,42 @@ pub fn fuzz_one(data: &[u8]) {
             }
         }
     }
+    // As an answer with events, to an engine of two ranks that has said something before.
+    let (mut polled, _) = crate::poll::PollStream::new(&[0, 1]);
+    for body in [data, b"[]", data] {
+        drop(polled.answered(body));
+    }
     // The same bytes as frames: the first one says how long each is.
     let Some((&step, rest)) = data.split_first() else { return };
     let frames: Vec<&[u8]> = rest.chunks(usize::from(step).max(1)).collect();
     let _ = crate::frames::parse_live(&frames);
     let _ = crate::frames::parse_answer(&frames);
+    fuzz_stream(&frames);
     if let Ok(text) = std::str::from_utf8(data) {
         drop(crate::endpoint::Address::resolve(text, "127.0.0.1"));
         drop(crate::endpoint::Address::resolve("tcp://*:5557", text));
+    }
+}
+
+/// Frames as what comes from both sockets of a publisher, in any order and with any numbers.
+fn fuzz_stream(frames: &[&[u8]]) {
+    let now = Instant::now();
+    let config = StreamConfig { replay: true, pending_batches: 4, ..StreamConfig::default() };
+    let mut stream = Stream::new(config, 1);
+    stream.connected(now);
+    for frame in frames.iter().take(256) {
+        while stream.next_output().is_some() {}
+        let [kind, rest @ ..] = frame else { continue };
+        let seq = u64::from(*kind >> 3);
+        match kind & 7 {
+            0..=2 => stream.live(now, seq, rest.to_vec()),
+            3 | 4 => stream.replay_batch(now, seq, rest.to_vec()),
+            5 => stream.replay_end(now),
+            6 => stream.disconnected(),
+            _ => stream.process_started(now, now, f64::from(*kind)),
+        }
+        if let Some(due) = stream.deadline().filter(|_| kind & 1 == 0) {
+            stream.tick(due);
+        }
     }
 }

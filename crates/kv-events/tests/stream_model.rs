@@ -183,6 +183,8 @@ enum Op {
     Disconnect,
     Restart(u64),
     RestartUnseen(u64),
+    /// The engine says when its process started.
+    Witness,
     Tick,
     Wait,
 }
@@ -201,6 +203,7 @@ fn op(unseen: bool) -> impl Strategy<Value = Op> {
         1 => Just(Op::Disconnect),
         1 => (0_u64..6).prop_map(Op::Restart),
         1 => (0_u64..6).prop_map(move |first| if unseen { Op::RestartUnseen(first) } else { Op::Wait }),
+        4 => Just(Op::Witness),
         4 => Just(Op::Tick),
         1 => Just(Op::Wait),
     ]
@@ -267,6 +270,10 @@ impl World {
         }
     }
 
+    fn witness(&mut self) {
+        self.stream.process_started(self.now, self.now, self.publisher.life as f64);
+    }
+
     fn deliver(&mut self, count: usize) {
         for _ in 0..count {
             let Some((seq, payload)) = self.publisher.live.pop_front() else { break };
@@ -317,6 +324,7 @@ impl World {
                 self.publisher.publish(&[11], Fate::Lost);
                 self.quiet(40);
             }
+            Op::Witness => self.witness(),
             Op::Tick => self.tick(),
             Op::Wait => {
                 self.now += Duration::from_secs(1);
@@ -330,8 +338,12 @@ impl World {
     fn settle(&mut self) {
         self.connect();
         self.take_outputs();
-        self.publisher.publish(&[11], Fate::Sent);
-        self.quiet(400);
+        // The first batch of another life may be forgotten with the life before: it was taken for
+        // that one's until the engine's process said otherwise.
+        for _ in 0..2 {
+            self.publisher.publish(&[11], Fate::Sent);
+            self.quiet(400);
+        }
         self.deliver(usize::MAX);
         self.publisher.serve(0);
         self.answer(usize::MAX);
@@ -343,6 +355,7 @@ impl World {
             self.deliver(usize::MAX);
             self.publisher.serve(0);
             self.answer(usize::MAX);
+            self.witness();
             self.tick();
             self.take_outputs();
         }

@@ -50,6 +50,8 @@ pub(crate) struct AccessLog {
     pub(crate) bytes_out: u64,
     pub(crate) attempts: u32,
     pub(crate) endpoint: Option<String>,
+    /// The endpoint's data-parallel rank, where it is one.
+    pub(crate) rank: Option<u32>,
     pub(crate) decision: Option<Decision>,
     /// Time to the first data of the answer, and whether that was the first token.
     first_data: Option<(Duration, bool)>,
@@ -75,6 +77,7 @@ impl AccessLog {
             bytes_out: 0,
             attempts: 0,
             endpoint: None,
+            rank: None,
             decision: None,
             first_data: None,
             comparable: true,
@@ -150,6 +153,7 @@ impl Drop for AccessLog {
             status = self.status,
             outcome = self.outcome.as_str(),
             endpoint = self.endpoint.as_deref(),
+            rank = self.rank,
             policy = decision.map(|d| d.policy),
             reason = decision.map(|d| d.reason.as_str()),
             trust = decision.map(|d| d.trust.to_string()),

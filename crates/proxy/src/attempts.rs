@@ -42,6 +42,7 @@ pub(crate) async fn try_engines(
         let endpoint = Arc::clone(chosen.reservation.endpoint());
         log.attempts += 1;
         log.endpoint = Some(endpoint.url().to_owned());
+        log.rank = endpoint.rank();
         log.decision = Some(chosen.decision.clone());
         if plan.has_extras() {
             endpoint.carried_extras();

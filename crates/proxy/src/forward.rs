@@ -91,6 +91,7 @@ fn outgoing(
     *outgoing.method_mut() = request.method.clone();
     *outgoing.uri_mut() = uri;
     *outgoing.version_mut() = Version::HTTP_11;
-    *outgoing.headers_mut() = headers::to_engine(request.headers.clone(), pool.authorization());
+    *outgoing.headers_mut() =
+        headers::to_engine(request.headers.clone(), pool.authorization(), endpoint.rank_to_name());
     Ok(outgoing)
 }

@@ -65,8 +65,11 @@ fn answer(app: &App, started: Started, chosen: Chosen, mut log: AccessLog) -> Re
     log.first_data(is_stream);
     log.status = head.status.as_u16();
     if app.settings.decision_headers {
-        let endpoint = reservation.endpoint().url();
-        add_header(&mut head.headers, "x-kvasir-endpoint", endpoint);
+        let endpoint = reservation.endpoint();
+        add_header(&mut head.headers, "x-kvasir-endpoint", endpoint.url());
+        if let Some(rank) = endpoint.rank() {
+            add_header(&mut head.headers, "x-kvasir-rank", &rank.to_string());
+        }
         add_header(&mut head.headers, "x-kvasir-reason", &reason(&decision, log.tokens));
     }
     let relay = Relay::new(first, rest, reservation, log);

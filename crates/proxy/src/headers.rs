@@ -27,8 +27,16 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// The headers an engine gets for a client's.
-pub(crate) fn to_engine(mut headers: HeaderMap, authorization: Option<&HeaderValue>) -> HeaderMap {
+/// Names a data-parallel rank to vLLM.
+const RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
+
+/// The headers an engine gets for a client's. Where the gateway has chosen a `rank` of the engine,
+/// what the client says of ranks does not pass.
+pub(crate) fn to_engine(
+    mut headers: HeaderMap,
+    authorization: Option<&HeaderValue>,
+    rank: Option<u32>,
+) -> HeaderMap {
     strip_hop_by_hop(&mut headers);
     // Set anew for the engine: its own host, and the length of the body as it was read. The body
     // is whole, so nothing is left to expect.
@@ -37,6 +45,9 @@ pub(crate) fn to_engine(mut headers: HeaderMap, authorization: Option<&HeaderVal
     headers.remove(header::EXPECT);
     if let Some(value) = authorization {
         headers.insert(header::AUTHORIZATION, value.clone());
+    }
+    if let Some(rank) = rank {
+        headers.insert(RANK, HeaderValue::from(rank));
     }
     headers
 }
@@ -70,7 +81,7 @@ mod tests {
             ("x-vendor", "kept"),
             ("traceparent", "00-1"),
         ]);
-        let kept = to_engine(headers.clone(), None);
+        let kept = to_engine(headers.clone(), None, None);
         let expected = map(&[
             ("authorization", "Bearer client"),
             ("x-vendor", "kept"),
@@ -78,6 +89,14 @@ mod tests {
         ]);
         assert_eq!(kept, expected);
         let pool = HeaderValue::from_static("Bearer pool");
-        assert_eq!(to_engine(headers, Some(&pool))[header::AUTHORIZATION], pool);
+        assert_eq!(to_engine(headers, Some(&pool), None)[header::AUTHORIZATION], pool);
+    }
+
+    #[test]
+    fn where_a_rank_was_chosen_the_clients_does_not_pass() {
+        let headers = map(&[("x-data-parallel-rank", "7"), ("x-data-parallel-rank", "nine")]);
+        assert_eq!(to_engine(headers.clone(), None, None), headers);
+        let chosen = to_engine(headers, None, Some(2));
+        assert_eq!(chosen, map(&[("x-data-parallel-rank", "2")]));
     }
 }

@@ -74,7 +74,7 @@ fn pool_state(pool: &Pool) -> Value {
                 None if member.has_answered() => "ready",
                 None => "no_answer_yet",
             };
-            (member.url().to_owned(), state.into())
+            (member.name(), state.into())
         })
         .collect();
     json!({ "ready": pool.is_ready(), "endpoints": endpoints })

@@ -123,6 +123,12 @@ impl FakeEngine {
         self.state.set_load(load);
     }
 
+    /// From now on `POST /kv_cache_events` answers as TensorRT-LLM does: with all events pushed here
+    /// since it was asked before.
+    pub fn push_cache_events(&self, events: Vec<serde_json::Value>) {
+        self.state.push_cache_events(events);
+    }
+
     /// Empties the prefix cache. The sink is not told.
     pub fn reset_cache(&self) {
         self.state.reset_cache();

@@ -1,9 +1,10 @@
 //! What happens to the picture of a cache when its stream of events is disturbed.
 
+use kvasir_testkit::eventually_async;
 use kvasir_testkit::publisher::payload;
 
 use crate::harness::{
-    COMPLETIONS, Decision, Gateway, Replica, ReplicaOptions, completion, ids, pool,
+    COMPLETIONS, Decision, Gateway, Replica, ReplicaOptions, SOON, completion, ids, pool,
 };
 
 async fn over(replica: &Replica, trust: &str) -> Gateway {
@@ -125,6 +126,40 @@ async fn a_lost_connection_ends_the_credit_until_history_is_read_again() {
     gateway.until_blocks(&replica, 4).await;
     gateway.until_trust(&replica, "exact").await;
     assert_eq!(ask(&gateway, &ids(1, 64)).await, credit(48, "exact"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_replay_socket_the_engines_process_is_the_witness() {
+    let replica = Replica::with(ReplicaOptions { replay: false, ..Default::default() }).await;
+    let gateway = over(&replica, "partial(joined_late)").await;
+    ask(&gateway, &ids(1, 64)).await;
+    gateway.until_blocks(&replica, 4).await;
+    gateway.until_trust(&replica, "exact").await;
+    // Several pages of its metrics are read meanwhile.
+    let mut pages = replica.engine.info_requests().len();
+    eventually_async(SOON, || replica.engine.info_requests().len() > pages + 3).await;
+    let reconnect = async || {
+        replica.publisher.go_down();
+        gateway.until_trust(&replica, "absent(disconnected)").await;
+        replica.publisher.come_up();
+    };
+    reconnect().await;
+    gateway.until_trust(&replica, "suspect(life_in_doubt)").await;
+    assert_eq!(ask(&gateway, &ids(1, 64)).await, credit(0, "suspect(life_in_doubt)"));
+    // The next batch is the successor of the last, and the process is the same.
+    ask(&gateway, &ids(1001, 64)).await;
+    gateway.until_trust(&replica, "exact").await;
+    assert_eq!(ask(&gateway, &ids(1, 64)).await, credit(48, "exact"));
+    pages = replica.engine.info_requests().len();
+    eventually_async(SOON, || replica.engine.info_requests().len() > pages + 3).await;
+    // Another process, whose next number would fit.
+    replica.publisher.go_down();
+    replica.engine.restart().await.unwrap();
+    replica.publisher.restart_unseen(2);
+    replica.publisher.come_up();
+    gateway.until_blocks(&replica, 0).await;
+    gateway.until_trust(&replica, "partial(joined_late)").await;
+    assert_eq!(ask(&gateway, &ids(1, 64)).await, credit(0, "partial(joined_late)"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,6 +7,7 @@
 mod answers;
 mod cancellation;
 mod configuration;
+mod engines;
 mod events;
 mod failure;
 mod harness;

@@ -52,6 +52,7 @@ async fn a_warm_prompt_goes_to_the_replica_that_holds_it() {
         let first = Decision::of(&gateway.post(COMPLETIONS, &completion(&prompt)).await);
         let expected = Decision {
             endpoint: first.endpoint.clone(),
+            rank: None,
             policy: policy.to_owned(),
             reason: cold.to_owned(),
             overlap: 0,

@@ -5,6 +5,7 @@
 mod clients;
 mod events;
 mod failure;
+mod ranks;
 mod routing;
 
 use std::net::SocketAddr;
@@ -32,8 +33,8 @@ struct Sim {
 
 #[derive(Default)]
 struct Seen {
-    /// The cached blocks at the last look.
-    blocks: Vec<String>,
+    /// The cached blocks of each rank at the last look.
+    blocks: Vec<Vec<String>>,
     /// Batches of events published until then, at least.
     batches: f64,
 }
@@ -41,6 +42,20 @@ struct Seen {
 impl Sim {
     /// With room for so many blocks of 16 tokens.
     async fn start(blocks: usize, cost: CostModel) -> Self {
+        Self::with_ranks(1, blocks, cost).await
+    }
+
+    /// The same with so many data-parallel ranks, each with as much room.
+    async fn with_ranks(ranks: u32, blocks: usize, cost: CostModel) -> Self {
+        Self::with(SimServerConfig { ranks, ..Default::default() }, blocks, cost).await
+    }
+
+    /// The same without a replay socket.
+    async fn without_replay(blocks: usize, cost: CostModel) -> Self {
+        Self::with(SimServerConfig { replay: None, ..Default::default() }, blocks, cost).await
+    }
+
+    async fn with(config: SimServerConfig, blocks: usize, cost: CostModel) -> Self {
         let engine = EngineConfig {
             num_blocks: blocks + 1,
             max_model_len: blocks * 16,
@@ -48,7 +63,7 @@ impl Sim {
             ..EngineConfig::default()
         };
         let model = "tiny".to_owned();
-        let config = SimServerConfig { engine, model, faults: true, ..Default::default() };
+        let config = SimServerConfig { engine, model, faults: true, ..config };
         let server = SimServer::start(config).await.unwrap();
         let addr = server.url().strip_prefix("http://").unwrap().parse().unwrap();
         Self { server, addr, seen: Mutex::default() }
@@ -104,25 +119,32 @@ impl Sim {
         .await;
     }
 
-    /// The hashes of the cached blocks, as many times as there are copies.
-    async fn cached_blocks(&self) -> Vec<String> {
+    /// The hashes of each rank's cached blocks, as many times as there are copies.
+    async fn cached_blocks(&self) -> Vec<Vec<String>> {
         let state = client::get(self.addr, "/sim/state").await.unwrap().json();
-        let blocks = state["ranks"][0]["cached_blocks"].as_array().unwrap();
-        blocks.iter().map(|hash| hash.as_str().unwrap().to_owned()).collect()
+        let texts = |rank: &Value| {
+            let blocks = rank["cached_blocks"].as_array().unwrap();
+            blocks.iter().map(|hash| hash.as_str().unwrap().to_owned()).collect()
+        };
+        state["ranks"].as_array().unwrap().iter().map(texts).collect()
     }
 
     /// To be called after every request of a single step: counts the batch it published, if it
     /// changed the cache.
     async fn note(&self) -> usize {
         let blocks = self.cached_blocks().await;
-        let mut distinct = blocks.clone();
-        distinct.dedup();
+        let distinct = |rank: &Vec<String>| {
+            let mut distinct = rank.clone();
+            distinct.dedup();
+            distinct.len()
+        };
+        let held = blocks.iter().map(distinct).sum();
         let mut seen = self.seen.lock().unwrap();
-        if seen.blocks != blocks {
-            seen.blocks = blocks;
-            seen.batches += 1.0;
-        }
-        distinct.len()
+        seen.blocks.resize_with(blocks.len(), Vec::new);
+        let changed = seen.blocks.iter().zip(&blocks).filter(|(before, now)| before != now);
+        seen.batches += as_f64(changed.count());
+        seen.blocks = blocks;
+        held
     }
 
     /// The same, and waits until the gateway has got all batches and knows as many blocks.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use http::Uri;
 use kvasir_balance::PolicyKind;
 use kvasir_demo::StagedModel;
-use kvasir_fleet::{EndpointSpec, Fleet, FleetSpec, PoolSpec, PromptState};
+use kvasir_fleet::{EndpointSpec, Fleet, FleetSpec, PoolSpec, PromptState, RankAddressingKind};
 use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;
 use kvasir_proxy::{App, Settings, serve};
@@ -47,6 +47,7 @@ impl Gateway {
             policy,
             tokenizer_dir: Some(model.staged().to_owned()),
             authorization: None,
+            rank_addressing: RankAddressingKind::None,
             endpoints: engines.iter().map(|url| endpoint(url)).collect::<Result<_>>()?,
         };
         let connect_timeout = Duration::from_secs(2);
@@ -101,7 +102,7 @@ impl Gateway {
             }
         }
         fleet.endpoints().iter().find_map(|endpoint| {
-            let url = endpoint.url();
+            let url = endpoint.name();
             match (endpoint.card(), endpoint.unreachable()) {
                 (_, Some(why)) => Some(format!("{url}: {why}")),
                 (None, None) => Some(format!("{url} has not said what it serves")),
@@ -128,5 +129,5 @@ fn endpoint(url: &str) -> Result<EndpointSpec> {
     let uri: Uri = url.parse().with_context(|| format!("engine address {url}"))?;
     let authority = uri.authority().cloned();
     let authority = authority.with_context(|| format!("no host in engine address {url}"))?;
-    Ok(EndpointSpec { authority, events: None })
+    Ok(EndpointSpec::at(authority))
 }

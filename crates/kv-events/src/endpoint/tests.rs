@@ -71,4 +71,7 @@ fn ranks_count_ports_up() {
     assert_eq!(base.for_rank(3).unwrap().to_string(), "tcp://10.0.0.1:5560");
     assert!(base.for_rank(60_000).is_err());
     assert!(base.for_rank(u32::MAX).is_err());
+    let path = Address::parse("ipc:///run/kv").unwrap();
+    assert_eq!(path.for_rank(0).unwrap(), path);
+    assert!(path.for_rank(1).is_err(), "two ranks would be one stream twice");
 }

@@ -53,6 +53,9 @@ impl Stream {
     /// An answer of the replay socket.
     pub fn replay_batch(&mut self, now: Instant, seq: u64, payload: Vec<u8>) {
         let timeout = self.config.replay_timeout;
+        if self.unasked > 0 {
+            return;
+        }
         let Some(ask) = self.ask.as_mut().filter(|ask| ask.sent) else { return };
         ask.due = now + timeout;
         ask.answers += 1;
@@ -66,6 +69,9 @@ impl Stream {
         if let Some(proof) = ask.proof.take() {
             if proof != batch {
                 return self.unproven(now, seq == proof.seq);
+            }
+            if self.life.settle() {
+                self.settle(Why::SameLife);
             }
             return;
         }
@@ -87,7 +93,7 @@ impl Stream {
 
     /// The replay socket has sent all it has.
     pub fn replay_end(&mut self, now: Instant) {
-        if self.ask.as_ref().is_some_and(|ask| ask.sent) {
+        if self.unasked == 0 && self.ask.as_ref().is_some_and(|ask| ask.sent) {
             self.stats.replays += 1;
             self.replay_silent = false;
             self.ended(now);
@@ -120,10 +126,10 @@ impl Stream {
         self.ask(now, delay, Purpose::Sync);
     }
 
-    pub(super) fn start_repair(&mut self, now: Instant) {
+    pub(super) fn start_repair(&mut self, now: Instant, why: Why) {
         let purpose = if self.last.is_some() { Purpose::Repair } else { Purpose::Sync };
         self.ask(now, Duration::ZERO, purpose);
-        self.settle(Why::Gap);
+        self.settle(why);
     }
 
     pub(super) fn start_check(&mut self, now: Instant) {
@@ -164,6 +170,7 @@ impl Stream {
         ask.hole = false;
         ask.pending_before = !self.pending.is_empty();
         self.outputs.push_back(Output::Ask(from));
+        self.unasked += 1;
     }
 
     /// The open question's time has come: to be sent, or to be given up.
@@ -211,6 +218,9 @@ impl Stream {
 
     /// Goes on without the replay socket after it failed.
     fn give_up(&mut self, purpose: Purpose) {
+        if self.give_up_doubt() {
+            return self.drain_unrepaired(Why::ReplaySilent);
+        }
         let next = self.next_seq();
         let joined = self.pending.front().is_some_and(|front| front.seq == next);
         if !joined {
@@ -237,7 +247,7 @@ impl Stream {
             _ if ask.proof.is_some() => self.unproven(now, true),
             Purpose::Check if ask.hole => {
                 self.stats.gaps += 1;
-                self.start_repair(now);
+                self.start_repair(now, Why::Gap);
             }
             Purpose::Check => self.checked(now),
             _ if ask.hole && resumes < MAX_RESUMES => {

@@ -20,6 +20,9 @@ pub struct StreamConfig {
     pub replay_timeout: Duration,
     /// Unanswered requests before a repair is given up.
     pub replay_attempts: u32,
+    /// How long after a new connection the engine's process is waited for to say that it is still
+    /// the same, where there is no replay socket.
+    pub witness_timeout: Duration,
     /// First delay between unanswered requests; doubles each time.
     pub backoff_min: Duration,
     /// Longest delay between requests.
@@ -36,6 +39,7 @@ impl Default for StreamConfig {
             settle: Duration::from_millis(150),
             replay_timeout: Duration::from_secs(2),
             replay_attempts: 3,
+            witness_timeout: Duration::from_secs(10),
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(5),
         }

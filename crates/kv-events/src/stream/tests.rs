@@ -6,6 +6,7 @@ use super::*;
 
 mod asking;
 mod following;
+mod life;
 
 /// A payload that is unlike any other with another mark.
 fn payload_of(mark: u64) -> Vec<u8> {
@@ -23,12 +24,14 @@ fn broken() -> Vec<u8> {
 struct Rig {
     stream: Stream,
     now: Instant,
+    said: Vec<String>,
 }
 
 impl Rig {
     fn new(replay: bool) -> Self {
         let config = StreamConfig { replay, pending_batches: 5, ..StreamConfig::default() };
-        let mut rig = Self { stream: Stream::new(config, 7), now: Instant::now() };
+        let mut rig =
+            Self { stream: Stream::new(config, 7), now: Instant::now(), said: Vec::new() };
         rig.says(&["forget absent(connecting) start"]);
         rig
     }
@@ -57,11 +60,18 @@ impl Rig {
         self.stream.connected(self.now);
     }
 
+    /// The engine says when its process started.
+    fn process(&mut self, seconds: f64) {
+        self.stream.process_started(self.now, self.now, seconds);
+    }
+
     fn live(&mut self, seq: u64, mark: u64) {
         self.stream.live(self.now, seq, payload_of(mark));
     }
 
+    /// Answers come to questions that have gone out.
     fn answer(&mut self, seq: u64, mark: u64) {
+        self.listen();
         self.stream.replay_batch(self.now, seq, payload_of(mark));
     }
 
@@ -72,6 +82,7 @@ impl Rig {
     }
 
     fn end(&mut self) {
+        self.listen();
         self.stream.replay_end(self.now);
     }
 
@@ -83,9 +94,19 @@ impl Rig {
 
     #[track_caller]
     fn says(&mut self, expected: &[&str]) {
-        let mut said = Vec::new();
+        self.listen();
+        assert_eq!(std::mem::take(&mut self.said), expected);
+    }
+
+    /// Forgets what was said so far.
+    fn ignore(&mut self) {
+        self.listen();
+        self.said.clear();
+    }
+
+    fn listen(&mut self) {
         while let Some(output) = self.stream.next_output() {
-            said.push(match output {
+            self.said.push(match output {
                 Output::Ask(start) => format!("ask {start}"),
                 Output::Abandon => "abandon".to_owned(),
                 Output::Update(Update::Forget { trust, why }) => format!("forget {trust} {why}"),
@@ -96,7 +117,6 @@ impl Rig {
                 Output::Update(Update::Batch { seq, .. }) => format!("replayed {seq}"),
             });
         }
-        assert_eq!(said, expected);
     }
 
     fn stats(&self) -> StreamStats {

@@ -61,6 +61,10 @@ pub enum Why {
     ReplaySilent,
     /// The publisher is in a new life.
     Restart,
+    /// After a new connection: the publisher is still in the same life.
+    SameLife,
+    /// After a new connection: nothing shows that the publisher is still in the same life.
+    Unproven,
     /// A known event could not be decoded.
     Schema,
     /// The engine emptied its cache.
@@ -84,6 +88,8 @@ impl Why {
             Self::Unrepaired => "unrepaired",
             Self::ReplaySilent => "replay_silent",
             Self::Restart => "restart",
+            Self::SameLife => "same_life",
+            Self::Unproven => "unproven",
             Self::Schema => "schema",
             Self::Cleared => "cleared",
             Self::TwoPublishers => "two_publishers",

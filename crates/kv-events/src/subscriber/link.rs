@@ -38,10 +38,12 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects to the publisher, or binds the address it connects to.
+    /// Connects to the publisher, or binds the address it connects to; or connects to `hub`, which
+    /// does so for several.
     pub(super) fn open(
         context: &zmq::Context,
         config: &SubscriberConfig,
+        hub: Option<&str>,
     ) -> Result<Self, zmq::Error> {
         let subscription = context.socket(zmq::SUB)?;
         sockets::common_options(&subscription, config.max_message_bytes)?;
@@ -66,10 +68,10 @@ impl Link {
         monitor.connect(&address)?;
 
         let address = config.address.to_string();
-        if config.bind {
-            subscription.bind(&address)?;
-        } else {
-            subscription.connect(&address)?;
+        match hub {
+            Some(hub) => subscription.connect(hub)?,
+            None if config.bind => subscription.bind(&address)?,
+            None => subscription.connect(&address)?,
         }
         Ok(Self { subscription, monitor, failed: false })
     }

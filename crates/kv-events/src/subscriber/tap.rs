@@ -141,7 +141,7 @@ impl Listener {
         if open.link.is_some() || !due {
             return;
         }
-        match Link::open(context, &self.config) {
+        match Link::open(context, &self.config, None) {
             Ok(link) => open.link = Some(link),
             Err(error) => {
                 tracing::warn!(%error, address = %self.config.address, "cannot open a socket");

@@ -1,21 +1,27 @@
 //! The subscriber's thread: waits on sockets and time, feeds the [`Stream`], does what it says.
 
 use std::hash::{BuildHasher, RandomState};
+use std::io::{ErrorKind, Read as _};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+use super::hub::Hub;
 use super::link::{Link, LinkEvent};
 use super::sockets::{self, Received};
-use super::{StatsHandle, SubscriberConfig};
+use super::{StatsHandle, SubscriberConfig, Testimony};
 use crate::frames;
 use crate::replay::{ReplayClient, Reply};
 use crate::stream::{Output, Stream, Update};
 
 /// Messages taken from one socket before the others have their turn.
 const TURN: usize = 256;
+
+/// Between looks whether a publisher has connected to a hub.
+const HUB_PAUSE: Duration = Duration::from_millis(50);
 
 /// The consumer is gone.
 struct Gone;
@@ -31,8 +37,11 @@ struct Ready {
 
 pub(super) struct Worker {
     config: SubscriberConfig,
+    /// What binds the address, where several publishers connect to it.
+    hub: Option<Arc<Hub>>,
     updates: mpsc::Sender<Update>,
     stop: UnixStream,
+    testimony: Arc<Mutex<Option<Testimony>>>,
     stats: StatsHandle,
 }
 
@@ -53,11 +62,13 @@ struct Running {
 impl Worker {
     pub(super) fn new(
         config: SubscriberConfig,
+        hub: Option<Arc<Hub>>,
         updates: mpsc::Sender<Update>,
         stop: UnixStream,
+        testimony: Arc<Mutex<Option<Testimony>>>,
         stats: StatsHandle,
     ) -> Self {
-        Self { config, updates, stop, stats }
+        Self { config, hub, updates, stop, testimony, stats }
     }
 
     pub(super) fn run(self) {
@@ -78,9 +89,10 @@ impl Worker {
         while self.carry_out(&context, &mut running).is_ok() {
             self.open_if_due(&context, &mut running);
             let ready = self.wait(&running);
-            if ready.stop {
+            if ready.stop && self.is_stopped() {
                 break;
             }
+            self.take_testimony(&mut running);
             let outcome = self.take_in(&ready, &mut running);
             if let Err(error) = outcome {
                 tracing::warn!(%error, "socket failed; opening a new one");
@@ -124,7 +136,13 @@ impl Worker {
         if running.link.is_some() || running.open_at > now {
             return;
         }
-        match Link::open(context, &self.config) {
+        let hub = self.hub.as_ref().map(|hub| hub.address());
+        if let Some(None) = hub {
+            // No publisher is connected there.
+            running.open_at = now + HUB_PAUSE;
+            return;
+        }
+        match Link::open(context, &self.config, hub.flatten().as_deref()) {
             Ok(link) => {
                 running.link = Some(link);
                 running.complained = false;
@@ -172,6 +190,23 @@ impl Worker {
         }
     }
 
+    /// Whether the subscriber was dropped; else it was woken.
+    fn is_stopped(&self) -> bool {
+        let mut bytes = [0; 64];
+        match (&self.stop).read(&mut bytes) {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        }
+    }
+
+    fn take_testimony(&self, running: &mut Running) {
+        let testimony = self.testimony.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Testimony { asked, seconds }) = testimony {
+            running.stream.process_started(Instant::now(), asked, seconds);
+        }
+    }
+
     /// Feeds the stream with what has arrived.
     fn take_in(&self, ready: &Ready, running: &mut Running) -> Result<(), zmq::Error> {
         let now = Instant::now();
@@ -187,6 +222,10 @@ impl Worker {
                     Received::Nothing => break,
                     Received::TooManyParts => running.stream.malformed(),
                     Received::Message(mut parts) => match frames::parse_live(&parts) {
+                        // A topic may begin with another publisher's.
+                        Ok(message)
+                            if self.hub.is_some()
+                                && message.topic != self.config.topic.as_bytes() => {}
                         Ok(message) => {
                             let seq = message.seq;
                             running.stream.live(now, seq, parts.pop().unwrap_or_default());
@@ -229,7 +268,7 @@ impl Worker {
                     running.stream.connected(now);
                 }
                 // A stranger at our own address is no matter.
-                Some(LinkEvent::Refused) if self.config.bind => {}
+                Some(LinkEvent::Refused) if self.config.bind && self.hub.is_none() => {}
                 Some(LinkEvent::Refused) => {
                     tracing::debug!(address = %self.config.address, "no publisher answers there");
                     self.close(running);

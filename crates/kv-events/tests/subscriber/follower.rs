@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use kvasir_inventory::{AbsentReason, Trust};
-use kvasir_kv_events::{Address, Batch, StreamStats, Subscriber, SubscriberConfig, Update};
+use kvasir_kv_events::{
+    Address, Batch, StreamStats, Subscriber, SubscriberConfig, Update, Witness,
+};
 use kvasir_testkit::publisher::payload::{self, Form};
 use kvasir_testkit::publisher::{FakePublisher, PublisherOptions};
 
@@ -96,6 +98,12 @@ impl Follower {
         self.wait(|said| said == text)
     }
 
+    /// Waits for a trust of this state, whatever the reason; returns all that was said.
+    #[track_caller]
+    pub(super) fn until_trust(&mut self, state: &str) -> Vec<String> {
+        self.wait(|said| said.starts_with("trust") && said.contains(state))
+    }
+
     /// Waits for a batch, live or replayed.
     #[track_caller]
     pub(super) fn until_batch(&mut self, seq: u64) {
@@ -121,6 +129,10 @@ impl Follower {
         self.until("trust exact joined");
         publisher.wait_for_subscribers(1, DEADLINE);
         kvasir_testkit::eventually(DEADLINE, || self.stats().replays >= 2);
+    }
+
+    pub(super) fn witness(&self) -> Witness {
+        self.subscriber.witness()
     }
 
     pub(super) fn stats(&self) -> StreamStats {

@@ -20,6 +20,10 @@ pub(super) fn is_info(path: &str) -> bool {
             | "/metrics"
             | "/kv_event_sources"
             | "/reset_prefix_cache"
+            | "/kv_cache_events"
+            | "/server_info"
+            | "/get_server_info"
+            | "/props"
     )
 }
 
@@ -30,6 +34,11 @@ pub(super) fn info(state: &State, method: &Method, path: &str) -> Reply {
             state.reset_cache();
             Reply::status(StatusCode::OK)
         }
+        (&Method::POST, "/kv_cache_events") => match state.drain_cache_events() {
+            Some(events) => Reply::Json(StatusCode::OK, Value::Array(events)),
+            None => not_found(),
+        },
+        (_, "/kv_cache_events" | "/server_info" | "/get_server_info" | "/props") => not_found(),
         (&Method::GET, "/health" | "/ping") => Reply::status(StatusCode::OK),
         (&Method::GET, "/version") => {
             Reply::Json(StatusCode::OK, json!({"version": state.config.version}))
@@ -38,10 +47,14 @@ pub(super) fn info(state: &State, method: &Method, path: &str) -> Reply {
         (&Method::GET, "/metrics") => text(metrics(state)),
         (&Method::GET, "/kv_event_sources") => match &state.config.kv_event_sources {
             Some(sources) => Reply::Json(StatusCode::OK, sources.clone()),
-            None => Reply::Json(StatusCode::NOT_FOUND, json!({"detail": "Not Found"})),
+            None => not_found(),
         },
         _ => Reply::Json(StatusCode::METHOD_NOT_ALLOWED, json!({"detail": "Method Not Allowed"})),
     }
+}
+
+fn not_found() -> Reply {
+    Reply::Json(StatusCode::NOT_FOUND, json!({"detail": "Not Found"}))
 }
 
 fn models(state: &State) -> Value {

@@ -30,6 +30,7 @@ pub(super) struct State {
     counters: Mutex<Counters>,
     load: Mutex<Load>,
     started_at: Mutex<f64>,
+    cache_events: Mutex<Option<Vec<serde_json::Value>>>,
 }
 
 impl std::fmt::Debug for State {
@@ -47,6 +48,7 @@ impl State {
             counters: Mutex::default(),
             load: Mutex::default(),
             started_at: Mutex::new(unix_seconds()),
+            cache_events: Mutex::default(),
             config,
         }
     }
@@ -82,6 +84,15 @@ impl State {
 
     pub(super) fn page(&self, path: &str) -> Option<Reply> {
         self.script.lock().pages.get(path).cloned()
+    }
+
+    pub(super) fn push_cache_events(&self, events: Vec<serde_json::Value>) {
+        self.cache_events.lock().get_or_insert_default().extend(events);
+    }
+
+    /// Takes what waits; `None` where there never was anything.
+    pub(super) fn drain_cache_events(&self) -> Option<Vec<serde_json::Value>> {
+        self.cache_events.lock().as_mut().map(std::mem::take)
     }
 
     /// The next scripted reply: queue, then handler, then default.

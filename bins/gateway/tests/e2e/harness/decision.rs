@@ -8,6 +8,8 @@ use kvasir_testkit::client::{Head, Response};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub(crate) endpoint: String,
+    /// The endpoint's data-parallel rank, where it is one.
+    pub(crate) rank: Option<u32>,
     pub(crate) policy: String,
     pub(crate) reason: String,
     /// Tokens of the prompt the endpoint was credited with.
@@ -37,6 +39,7 @@ impl Decision {
         let mut take = |key| fields.remove(key).unwrap_or_else(|| panic!("no {key} in {text}"));
         let decision = Self {
             endpoint: header("x-kvasir-endpoint").to_owned(),
+            rank: head.header("x-kvasir-rank").map(|rank| rank.parse().unwrap()),
             policy: take("policy").to_owned(),
             reason: take("reason").to_owned(),
             overlap: take("overlap").parse().unwrap(),

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use kvasir_testkit::client;
+use serde_json::json;
+
 use super::{Answer, FAST, Sim, ask, over, until_trusted};
-use crate::harness::{Gateway, ids};
+use crate::harness::{COMPLETIONS, Gateway, ids};
 
 /// Room for four prompts of ten blocks: the fifth evicts.
 const BLOCKS: usize = 40;
@@ -104,4 +107,26 @@ async fn of_a_life_that_is_over_nothing_is_credited_and_the_next_is_learned() {
         until_blocks(0.0).await;
         until_trusted(&gateway, &sims).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_picture_begun_late_is_complete_when_the_cache_was_filled_anew() {
+    let sim = Sim::without_replay(BLOCKS, FAST).await;
+    // Before the gateway was there.
+    let early = super::body(&prompt(50), 1, false);
+    client::post(sim.addr, COMPLETIONS, early.as_bytes()).await.unwrap();
+    let sims = [sim];
+    let pool = json!({"model": "tiny", "endpoints": [{"url": sims[0].url()}]});
+    let gateway = Gateway::start(json!({ "pools": [pool] })).await;
+    let late = [("state", "partial"), ("reason", "joined_late")];
+    gateway.until_metric("kvasir_endpoint_trust", &late, 1.0).await;
+    for number in 0..5 {
+        let answer = asked(&sims[0], &gateway, number).await;
+        assert_eq!(answer.decision.trust, "partial(joined_late)", "{number}");
+        let stored = f64::from(number + 1);
+        gateway.until_metric("kvasir_stream_batches_total", &[], stored).await;
+    }
+    // 45 blocks of 9 a prompt, in a cache of 41.
+    until_trusted(&gateway, &sims).await;
+    assert_eq!(ask(&gateway, &prompt(4), 1).await.agreed(), 144);
 }

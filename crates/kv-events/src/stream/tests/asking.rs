@@ -1,5 +1,7 @@
 //! Histories, repairs and checks: what is asked of the replay socket, and what follows.
 
+use std::time::Duration;
+
 use super::*;
 
 #[test]
@@ -50,6 +52,23 @@ fn a_gap_beyond_the_publishers_buffer_starts_over_as_partial() {
     // The live copy was among them.
     rig.live(10, 10);
     rig.says(&["batch 10"]);
+}
+
+#[test]
+fn what_is_left_of_an_earlier_answer_is_no_answer_to_the_next_question() {
+    let mut rig = Rig::exact_up_to(1);
+    rig.now += Duration::from_secs(10);
+    rig.live(9, 9);
+    rig.says(&["ask 1", "trust catching_up gap"]);
+    // All of this has arrived before the next question can go out.
+    for seq in 7..10 {
+        rig.stream.replay_batch(rig.now, seq, payload_of(seq));
+    }
+    rig.stream.replay_end(rig.now);
+    rig.says(&["abandon", "ask 0", "forget catching_up unrepaired"]);
+    rig.answers([7, 8, 9]);
+    rig.end();
+    rig.says(&["replayed 7", "replayed 8", "replayed 9", "trust partial(lost_batch) joined"]);
 }
 
 #[test]

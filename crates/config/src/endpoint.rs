@@ -1,0 +1,173 @@
+//! One engine: its address, its events, its data-parallel ranks.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer};
+
+/// More data-parallel ranks than any engine has.
+const MAX_RANKS: u32 = 1024;
+
+/// In place of an address: the events are fetched.
+const POLL: &str = "poll";
+
+/// How requests reach one data-parallel rank of an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RankAddressing {
+    /// Not at all: the engine chooses among its ranks, and is one endpoint.
+    #[default]
+    None,
+    /// By the header `X-data-parallel-rank`, set by the gateway: each rank is an endpoint.
+    Header,
+    /// By the URL, which belongs to one rank.
+    Url,
+}
+
+/// One engine.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EndpointConfig {
+    /// Its base URL: `http://host:port`.
+    pub url: EngineUrl,
+    /// The event publisher of its first rank, `tcp://host:port`; further ranks publish on the ports
+    /// above. The word `poll` fetches the events from the engine instead (TensorRT-LLM), which takes
+    /// them away from any other consumer. Found through `GET /kv_event_sources` when absent.
+    #[serde(default)]
+    pub events: Option<String>,
+    /// Its replay socket; found likewise.
+    #[serde(default)]
+    pub replay: Option<String>,
+    /// The topic to subscribe to. Default: everything.
+    #[serde(default)]
+    pub topic: Option<String>,
+    /// Whether the engine connects to us: `events` is then the address to listen on.
+    #[serde(default)]
+    pub bind: bool,
+    /// How many data-parallel ranks it has, where the engine does not tell.
+    #[serde(default)]
+    pub ranks: Option<u32>,
+    /// The rank its URL belongs to, where `rank_addressing` is `url`.
+    #[serde(default)]
+    pub rank: Option<u32>,
+}
+
+/// An engine's base URL: scheme `http`, a host, an optional port, nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EngineUrl(http::uri::Authority);
+
+// === impl EngineUrl ===
+
+impl EngineUrl {
+    /// Host and port.
+    #[must_use]
+    pub fn authority(&self) -> &http::uri::Authority {
+        &self.0
+    }
+}
+
+impl FromStr for EngineUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // What stands before an `@` or after a `?` may be a password or a key: not repeated.
+        if text.contains(['@', '?']) {
+            let why = "an engine URL is http://host:port alone, without a user or a query; a key \
+                       goes into `api_key_env` or `api_key_file`";
+            return Err(why.to_owned());
+        }
+        let problem =
+            |why: &str| format!("`{text}` is not an engine URL (http://host:port): {why}");
+        let uri: http::Uri = text.parse().map_err(|e| problem(&format!("{e}")))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some(other) => return Err(problem(&format!("scheme `{other}` is not supported"))),
+            None => return Err(problem("it has no scheme")),
+        }
+        if !matches!(uri.path(), "" | "/") {
+            return Err(problem("it must have no path"));
+        }
+        let authority = uri.authority().ok_or_else(|| problem("it has no host"))?;
+        if authority.host().is_empty() {
+            return Err(problem("it has no host"));
+        }
+        if authority.as_str() != authority.host() && authority.port_u16().is_none() {
+            return Err(problem("the port is no number up to 65535"));
+        }
+        Ok(Self(authority.clone()))
+    }
+}
+
+impl fmt::Display for EngineUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for EngineUrl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+// === impl EndpointConfig ===
+
+impl EndpointConfig {
+    /// What is configured of its event stream: an engine in two pools has one.
+    pub(crate) fn stream(&self) -> Option<(&str, Option<&str>, Option<&str>, bool)> {
+        let events = self.events.as_deref()?;
+        Some((events, self.replay.as_deref(), self.topic.as_deref(), self.bind))
+    }
+
+    /// An engine of which only the URL is known.
+    #[must_use]
+    pub fn at(url: EngineUrl) -> Self {
+        Self { url, events: None, replay: None, topic: None, bind: false, ranks: None, rank: None }
+    }
+
+    /// The address and topic that belong to its publisher alone, where it connects to us.
+    pub(crate) fn listens_at(&self) -> Option<(&str, Option<&str>)> {
+        let address = self.events.as_deref().filter(|_| self.bind)?;
+        Some((address, self.topic.as_deref().filter(|topic| !topic.is_empty())))
+    }
+
+    /// Whether its events are to be fetched from its HTTP server.
+    #[must_use]
+    pub fn polls(&self) -> bool {
+        self.events.as_deref() == Some(POLL)
+    }
+
+    /// Whether its settings fit together, and fit the pool's; if not, the key and what is wrong.
+    pub(crate) fn check(&self, addressing: RankAddressing) -> Result<(), (&'static str, String)> {
+        let fail = |key, message: &str| Err((key, message.to_owned()));
+        let listens = self.replay.is_some() || self.bind || self.topic.is_some();
+        if self.polls() && listens {
+            return fail("events", "`poll` goes without `replay`, `topic` and `bind`");
+        }
+        if self.events.is_none() && (self.replay.is_some() || self.bind) {
+            return fail("events", "is needed where `replay` or `bind` is given");
+        }
+        match self.ranks {
+            Some(ranks) if !(1..=MAX_RANKS).contains(&ranks) => {
+                return fail("ranks", &format!("must be from 1 to {MAX_RANKS}"));
+            }
+            Some(_) if addressing == RankAddressing::Url => {
+                return fail("ranks", "has no meaning where `rank_addressing` is `url`");
+            }
+            _ => {}
+        }
+        match (self.rank, addressing) {
+            (None, RankAddressing::Url) => {
+                fail("rank", "is needed where `rank_addressing` is `url`")
+            }
+            (Some(rank), RankAddressing::Url) if rank >= MAX_RANKS => {
+                fail("rank", &format!("must be below {MAX_RANKS}"))
+            }
+            (Some(_), RankAddressing::None | RankAddressing::Header) => {
+                fail("rank", "has a meaning only where `rank_addressing` is `url`")
+            }
+            _ => Ok(()),
+        }
+    }
+}

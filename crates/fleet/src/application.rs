@@ -1,0 +1,106 @@
+//! Updates of one rank's stream, applied: blocks into the inventory, trust and credit to the rank.
+
+use std::sync::Arc;
+
+use kvasir_inventory::{AbsentReason, Inventory, Trust};
+use kvasir_kv_events::{Event, Update};
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+use crate::apply::Applier;
+use crate::card::EngineCard;
+use crate::credit::Extras;
+use crate::endpoint::Endpoint;
+use crate::rank_stream::RankStream;
+use crate::refill::Refill;
+
+/// Events in a batch above which applying it counts as long work.
+const HEAVY_EVENTS: usize = 64;
+
+/// The stream to follow, and the endpoint it belongs to.
+#[derive(Clone, Debug)]
+pub(crate) struct Followed {
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) stream: Arc<RankStream>,
+}
+
+/// What applies one stream's updates.
+#[derive(Debug)]
+pub(crate) struct Application {
+    to: Followed,
+    applier: Applier,
+    refill: Refill,
+    unknown: Arc<EngineCard>,
+}
+
+impl Application {
+    pub(crate) fn new(to: Followed, inventory: Arc<Inventory>) -> Self {
+        let applier = Applier::new(inventory, to.stream.slot(), to.stream.trust());
+        Self { to, applier, refill: Refill::default(), unknown: Arc::default() }
+    }
+
+    pub(crate) fn apply(&mut self, update: &Update) {
+        let Followed { endpoint, stream } = &self.to;
+        let why = match update {
+            Update::Forget { why, .. } => {
+                stream.withhold_credit();
+                why.as_str()
+            }
+            Update::Trust { why, .. } => why.as_str(),
+            Update::Batch { batch, .. } => {
+                // Before the blocks: none may be credited that could be somebody else's.
+                note_extras(stream, &batch.events);
+                "events"
+            }
+        };
+        let card = endpoint.card().unwrap_or_else(|| Arc::clone(&self.unknown));
+        let applier = &mut self.applier;
+        off_the_scheduler(is_heavy(update), || applier.apply(update, &card));
+        self.refill.note(update);
+        let why =
+            if self.refill.is_full(card.blocks) && applier.complete() { "refilled" } else { why };
+        if let Some(size) = applier.block_size() {
+            endpoint.set_block_size(size);
+        }
+        endpoint.set_lookahead(applier.lookahead());
+        stream.set_refused_blocks(applier.refused_blocks());
+        stream.set_trust(applier.trust(), why);
+        // A history that begins with nothing is sound only once it has been replayed to its end.
+        match update {
+            Update::Forget { trust, .. } | Update::Trust { trust, .. } => {
+                if *trust != Trust::CatchingUp {
+                    stream.grant_credit();
+                }
+            }
+            Update::Batch { .. } => {}
+        }
+    }
+
+    /// Nothing comes any more.
+    pub(crate) fn end(mut self, why: &'static str) {
+        self.to.stream.set_trust(Trust::Absent(AbsentReason::NoStream), why);
+        self.applier.forget();
+    }
+}
+
+fn note_extras(stream: &RankStream, events: &[Event]) {
+    for event in events {
+        if let Event::Stored(stored) = event {
+            stream.set_extras(Extras::of(stored));
+        }
+    }
+}
+
+/// Whether applying an update may take milliseconds.
+fn is_heavy(update: &Update) -> bool {
+    match update {
+        Update::Forget { .. } => true,
+        Update::Batch { batch, .. } => batch.events.len() > HEAVY_EVENTS,
+        Update::Trust { .. } => false,
+    }
+}
+
+/// Runs `work`; where it is heavy, other tasks of the runtime's thread go on elsewhere meanwhile.
+pub(crate) fn off_the_scheduler<R>(heavy: bool, work: impl FnOnce() -> R) -> R {
+    let several = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    if heavy && several { tokio::task::block_in_place(work) } else { work() }
+}

@@ -1,0 +1,153 @@
+//! One data-parallel rank's cache, as its event stream tells it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use arc_swap::ArcSwapOption;
+use kvasir_inventory::{Inventory, Slot, SlotStats, Trust};
+use kvasir_kv_events::{StatsHandle, Subscriber, Witness};
+use parking_lot::Mutex;
+
+use crate::credit::{Credit, Creditable, Extras};
+
+/// A rank's place in the inventory and what is believed of its stream.
+#[derive(Debug)]
+pub(crate) struct RankStream {
+    /// The rank, by the engine's count.
+    rank: u32,
+    /// How far its ports lie above the configured ones.
+    offset: u32,
+    /// The engine's URL.
+    url: String,
+    /// Freed when the last holder of this stream is gone, so that no late event can reach a
+    /// slot's next owner.
+    slot: Slot,
+    inventory: Arc<Inventory>,
+    credit: Mutex<Credit>,
+    stats: ArcSwapOption<StatsHandle>,
+    witness: ArcSwapOption<Witness>,
+    refused_blocks: AtomicU64,
+}
+
+impl RankStream {
+    /// `None` when the inventory has no place left.
+    pub(crate) fn new(
+        url: &str,
+        rank: u32,
+        offset: u32,
+        inventory: &Arc<Inventory>,
+    ) -> Option<Self> {
+        Some(Self {
+            rank,
+            offset,
+            url: url.to_owned(),
+            slot: inventory.register()?,
+            inventory: Arc::clone(inventory),
+            credit: Mutex::new(Credit::new()),
+            stats: ArcSwapOption::empty(),
+            witness: ArcSwapOption::empty(),
+            refused_blocks: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    pub(crate) fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    pub(crate) fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// Sizes of its part of the inventory.
+    pub(crate) fn residency(&self) -> SlotStats {
+        self.inventory.stats(self.slot)
+    }
+
+    /// Forgets its blocks.
+    pub(crate) fn clear(&self) {
+        self.inventory.clear(self.slot);
+    }
+
+    /// Counters of its stream; `None` while none is followed.
+    pub(crate) fn stats(&self) -> Option<Arc<StatsHandle>> {
+        self.stats.load_full()
+    }
+
+    /// A subscriber follows the stream, or none does.
+    pub(crate) fn set_subscriber(&self, subscriber: Option<&Subscriber>) {
+        self.stats.store(subscriber.map(|subscriber| Arc::new(subscriber.stats())));
+        self.witness.store(subscriber.map(|subscriber| Arc::new(subscriber.witness())));
+    }
+
+    /// The engine says when its process started, in an answer to a question of `asked`.
+    pub(crate) fn process_started(&self, asked: Instant, seconds: f64) {
+        if let Some(witness) = &*self.witness.load() {
+            witness.process_started(asked, seconds);
+        }
+    }
+
+    /// Stored blocks that were left out because the events did not describe them well enough.
+    pub(crate) fn refused_blocks(&self) -> u64 {
+        self.refused_blocks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_refused_blocks(&self, blocks: u64) {
+        self.refused_blocks.store(blocks, Ordering::Relaxed);
+    }
+
+    /// How far its events can be believed.
+    pub(crate) fn trust(&self) -> Trust {
+        self.credit.lock().effective()
+    }
+
+    /// Whether its blocks may be credited now.
+    pub(crate) fn creditable(&self) -> Creditable {
+        self.credit.lock().now()
+    }
+
+    /// A request whose blocks differ by more than tokens was sent there.
+    pub(crate) fn carried_extras(&self) {
+        self.credit.lock().carried_extras = true;
+    }
+
+    /// Credits nobody until [`RankStream::grant_credit`].
+    pub(crate) fn withhold_credit(&self) {
+        let mut credit = self.credit.lock();
+        credit.withheld = true;
+        credit.epoch += 1;
+    }
+
+    /// What is known is sound again, as far as the trust goes.
+    pub(crate) fn grant_credit(&self) {
+        self.credit.lock().withheld = false;
+    }
+
+    pub(crate) fn set_extras(&self, extras: Extras) {
+        self.credit.lock().extras = extras;
+    }
+
+    /// Takes in the stream's trust; a change is a log line and counted.
+    pub(crate) fn set_trust(&self, trust: Trust, why: &'static str) {
+        let before = std::mem::replace(&mut self.credit.lock().trust, trust);
+        if before == trust {
+            return;
+        }
+        let (endpoint, rank) = (&self.url, self.rank);
+        tracing::info!(%endpoint, rank, %before, now = %trust, why, "trust changed");
+        metrics::counter!("kvasir_trust_transitions_total",
+            "endpoint" => endpoint.clone(), "rank" => rank.to_string(),
+            "from" => before.to_string(), "to" => trust.to_string(), "reason" => why)
+        .increment(1);
+    }
+}
+
+impl Drop for RankStream {
+    fn drop(&mut self) {
+        self.inventory.unregister(self.slot);
+    }
+}

@@ -1,0 +1,186 @@
+//! The endpoints of one engine: one, or one for each data-parallel rank.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use http::uri::Authority;
+use kvasir_inventory::Inventory;
+use parking_lot::Mutex;
+
+use crate::endpoint::Endpoint;
+use crate::engine::Engine;
+use crate::rank_stream::RankStream;
+use crate::spec::RankAddressing;
+
+/// More ranks than this are not followed: their engine earns no credit.
+const MAX_RANKS: usize = 1024;
+
+/// An engine and its endpoints, which may become more or fewer as it says how many ranks it has.
+#[derive(Debug)]
+pub(crate) struct Ranks {
+    engine: Arc<Engine>,
+    addressing: RankAddressing,
+    /// How many there are, by the configuration.
+    configured: Option<u32>,
+    inventory: Arc<Inventory>,
+    endpoints: Mutex<Vec<Arc<Endpoint>>>,
+}
+
+impl Ranks {
+    /// `None` when the inventory has no place left.
+    pub(crate) fn new(
+        authority: Authority,
+        addressing: RankAddressing,
+        configured: Option<u32>,
+        inventory: Arc<Inventory>,
+    ) -> Option<Self> {
+        let engine = Arc::new(Engine::new(authority));
+        let endpoints = Mutex::default();
+        let ranks = Self { engine, addressing, configured, inventory, endpoints };
+        ranks.learn(&[]);
+        let complete = ranks.endpoints().iter().any(|e| !e.streams().is_empty());
+        complete.then_some(ranks)
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub(crate) fn addressing(&self) -> RankAddressing {
+        self.addressing
+    }
+
+    /// In the order of ranks.
+    pub(crate) fn endpoints(&self) -> Vec<Arc<Endpoint>> {
+        self.endpoints.lock().clone()
+    }
+
+    /// Every rank's stream, and the endpoint it belongs to.
+    pub(crate) fn streams(&self) -> Vec<(Arc<Endpoint>, Arc<RankStream>)> {
+        let of = |endpoint: Arc<Endpoint>| {
+            endpoint.streams().into_iter().map(move |stream| (Arc::clone(&endpoint), stream))
+        };
+        self.endpoints().into_iter().flat_map(of).collect()
+    }
+
+    /// Takes in which ranks the engine says it has (nothing where it does not say); whether there
+    /// are other endpoints now.
+    pub(crate) fn learn(&self, told: &[u32]) -> bool {
+        let wanted = wanted(self.addressing, self.configured, told);
+        let mut endpoints = self.endpoints.lock();
+        match self.addressing {
+            RankAddressing::Header => self.one_each(&mut endpoints, &wanted),
+            RankAddressing::None | RankAddressing::Url { .. } => {
+                self.one_for_all(&mut endpoints, &wanted)
+            }
+        }
+    }
+
+    /// An endpoint for each rank; those that stay keep their load, rates and blocks.
+    fn one_each(&self, endpoints: &mut Vec<Arc<Endpoint>>, wanted: &[u32]) -> bool {
+        if endpoints.iter().map(|e| e.rank().unwrap_or(0)).eq(wanted.iter().copied()) {
+            return false;
+        }
+        let mut list = Vec::with_capacity(wanted.len());
+        for (offset, rank) in (0..).zip(wanted.iter().copied()) {
+            let known = endpoints.iter().find(|e| e.rank() == Some(rank));
+            match known.cloned().or_else(|| {
+                let stream = Arc::new(self.stream(rank, offset)?);
+                let engine = Arc::clone(&self.engine);
+                Some(Arc::new(Endpoint::new(engine, Some(rank), true, vec![stream])))
+            }) {
+                Some(endpoint) => list.push(endpoint),
+                None => {
+                    let endpoint = self.engine.url();
+                    tracing::error!(endpoint, rank, "no room for this rank; it is left out");
+                }
+            }
+        }
+        tracing::info!(endpoint = self.engine.url(), ranks = ?wanted, "an endpoint for each rank");
+        *endpoints = list;
+        true
+    }
+
+    /// One endpoint with a stream for each rank.
+    fn one_for_all(&self, endpoints: &mut Vec<Arc<Endpoint>>, wanted: &[u32]) -> bool {
+        let known = endpoints.first().map(|endpoint| endpoint.streams()).unwrap_or_default();
+        if !known.is_empty() && known.iter().map(|s| s.rank()).eq(wanted.iter().copied()) {
+            return false;
+        }
+        let by_url = matches!(self.addressing, RankAddressing::Url { .. });
+        let list: Vec<Arc<RankStream>> = (0..)
+            .zip(wanted.iter().copied())
+            .take(MAX_RANKS)
+            .map_while(|(place, rank)| {
+                let stays = known.iter().find(|stream| stream.rank() == rank);
+                let offset = if by_url { rank } else { place };
+                stays.cloned().or_else(|| self.stream(rank, offset).map(Arc::new))
+            })
+            .collect();
+        let incomplete = list.len() < wanted.len();
+        if incomplete {
+            let (followed, ranks) = (list.len(), wanted.len());
+            let endpoint = self.engine.url();
+            tracing::error!(endpoint, ranks, followed, "too many ranks; no credit");
+        } else if wanted.len() > 1 {
+            tracing::info!(endpoint = self.engine.url(), ranks = ?wanted, "a stream for each rank");
+        }
+        match endpoints.first() {
+            Some(endpoint) => {
+                endpoint.set_streams(list, incomplete);
+                false
+            }
+            None => {
+                let rank = if by_url { wanted.first().copied() } else { None };
+                let endpoint = Endpoint::new(Arc::clone(&self.engine), rank, false, Vec::new());
+                endpoint.set_streams(list, incomplete);
+                endpoints.push(Arc::new(endpoint));
+                true
+            }
+        }
+    }
+
+    fn stream(&self, rank: u32, offset: u32) -> Option<RankStream> {
+        RankStream::new(self.engine.url(), rank, offset, &self.inventory)
+    }
+}
+
+/// The ranks to follow, in order; at least one.
+fn wanted(addressing: RankAddressing, configured: Option<u32>, told: &[u32]) -> Vec<u32> {
+    match addressing {
+        RankAddressing::Url { rank } => return vec![rank],
+        // Which ranks are addressed, the configuration may say; which there are, both: a rank that
+        // is not followed may hold less than the others.
+        RankAddressing::Header => {
+            if let Some(count) = configured {
+                return (0..count.max(1)).collect();
+            }
+        }
+        RankAddressing::None => {}
+    }
+    let mut ranks: BTreeSet<u32> = told.iter().copied().collect();
+    if let Some(count) = configured.filter(|count| *count as usize > ranks.len()) {
+        ranks.extend(0..count);
+    }
+    if ranks.is_empty() {
+        ranks.insert(0);
+    }
+    ranks.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_ranks_are_followed() {
+        let none = RankAddressing::None;
+        assert_eq!(wanted(none, None, &[]), [0]);
+        assert_eq!(wanted(none, None, &[3]), [3], "one rank of a larger deployment");
+        assert_eq!(wanted(none, Some(4), &[]), [0, 1, 2, 3]);
+        assert_eq!(wanted(none, Some(2), &[0, 1, 2]), [0, 1, 2], "none may be left out");
+        assert_eq!(wanted(RankAddressing::Header, Some(2), &[0, 1, 2]), [0, 1]);
+        assert_eq!(wanted(RankAddressing::Header, None, &[1, 0]), [0, 1]);
+        assert_eq!(wanted(RankAddressing::Url { rank: 5 }, Some(9), &[0, 1]), [5]);
+    }
+}
