@@ -7,11 +7,11 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use kvasir_inventory::{AbsentReason, PartialReason, SuspectReason, Trust};
-use kvasir_kv_events::{Address, Subscriber, SubscriberConfig, Update, Why, decode};
+use kvasir_kv_events::{Subscriber, SubscriberConfig, Update, Why, decode};
 use kvasir_testkit::publisher::payload::{self, Form};
 use kvasir_testkit::publisher::{FakePublisher, PublisherOptions, ReplayFault, ReplayForm};
 
-use self::follower::{DEADLINE, Follower, address, config, payload_of, publisher};
+use self::follower::{DEADLINE, Follower, config, payload_of, publisher};
 
 mod addresses;
 mod follower;
