@@ -78,9 +78,10 @@ async fn a_holder_that_dies_is_replaced_and_gets_no_credit_when_it_is_back() {
     holder.publisher.go_down();
     let decision = Decision::of(&gateway.post(COMPLETIONS, &body).await);
     assert_eq!(decision.endpoint, other.url());
-    gateway.until_blocks(&holder, 0).await;
+    gateway.until_trust(&holder, "absent(disconnected)").await;
     holder.restart().await;
     gateway.until_metric("kvasir_endpoint_up", &[("endpoint", &holder.url())], 1.0).await;
+    gateway.until_blocks(&holder, 0).await;
     gateway.until_blocks(&other, 4).await;
     let decision = Decision::of(&gateway.post(COMPLETIONS, &body).await);
     assert_eq!((decision.endpoint, decision.overlap), (other.url(), 48));
