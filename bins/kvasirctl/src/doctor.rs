@@ -59,14 +59,16 @@ fn target(
     headers: &HeaderMap,
     look: &LookArgs,
 ) -> Result<Target> {
-    let EndpointConfig { url, events, replay, topic, bind } = endpoint;
+    let EndpointConfig { url, events, replay, topic, bind, ranks: _, rank: _ } = endpoint;
     let topic = topic.clone().unwrap_or_default();
+    // A queue the gateway drains is not touched.
+    let events = events.clone().filter(|_| !endpoint.polls());
     if let Some(publisher) = events.clone() {
         let (replay, topic) = (replay.clone(), topic.clone());
         EventSpec { publisher, replay, topic, bind: *bind }.check()?;
     }
     Ok(Target {
-        events: events.clone(),
+        events,
         replay: replay.clone(),
         topic,
         bind: *bind,

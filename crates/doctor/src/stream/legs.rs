@@ -72,10 +72,10 @@ pub(super) fn connected(place: &Place, facts: &Facts, heard: &Collected) -> Leg 
     if !place.topic.is_empty() {
         finding = format!("{finding}; topic {:?}", place.topic);
     }
-    if facts.card.ranks > 1 {
-        finding.push_str("; the gateway does not follow several ranks behind one address yet");
-        let remedy = "serve each rank at an address of its own";
-        return Leg::off(LegName::Events, finding, remedy);
+    if facts.card.ranks.len() > 1 {
+        // The gateway follows them all.
+        let remedy = "look at the other ranks, too: --events (and --replay) of each";
+        return Leg::unknown(LegName::Events, finding, remedy);
     }
     Leg::ok(LegName::Events, finding)
 }
