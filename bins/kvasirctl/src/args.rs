@@ -1,5 +1,7 @@
 //! The command line.
 
+pub(crate) mod tokenize;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -22,6 +24,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Runs one simulated engine.
     SimEngine(Box<SimEngineArgs>),
+    /// Shows the prompts a request would be routed by.
+    Tokenize(tokenize::TokenizeArgs),
 }
 
 /// Needs no configuration, no network and no GPU: engines, gateway and clients run in this
