@@ -104,7 +104,7 @@ fn unquote(text: &str) -> Option<(String, &str)> {
 }
 
 fn find(text: &[u8], what: &[u8]) -> Option<usize> {
-    text.windows(what.len()).position(|window| window == what)
+    memchr::memmem::find(text, what)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod own;
 mod policies;
 mod requests;
 mod routing;
+mod shapes;
 mod shutdown;
 mod sims;
 mod tenants;
