@@ -57,8 +57,8 @@ impl Plan {
         let owned_by = owner.as_ref().map(|owner| &*owner.model);
         let (resolved, model) = resolve(&app.fleet(), &envelope, owned_by, &parts.headers)?;
         let owner = owner.and_then(|owner| {
-            let members = resolved.pool.members().iter();
-            members.cloned().find(|member| *member.url() == *owner.url)
+            let mut members = resolved.pool.members().iter();
+            members.find(|member| *member.url() == *owner.url).cloned()
         });
         log.model = Some(model.clone());
         let known = match api {
