@@ -3,7 +3,7 @@
 
 use http::StatusCode;
 use kvasir_testkit::client::RawClient;
-use kvasir_testkit::engine::{EngineConfig, FakeEngine, Reply};
+use kvasir_testkit::engine::{EngineConfig, FakeEngine, Model, Reply};
 use serde_json::json;
 
 use crate::harness::{CHAT, COMPLETIONS, Decision, Gateway, Golden, pool};
@@ -229,10 +229,10 @@ async fn a_conversation_goes_back_to_the_engine_that_stored_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_form_names_its_model() {
-    let (speech, text) = (
-        FakeEngine::start(EngineConfig::default()).await.unwrap(),
-        FakeEngine::start(EngineConfig::default()).await.unwrap(),
-    );
+    let serving =
+        |model: &str| EngineConfig { models: vec![Model::base(model)], ..EngineConfig::default() };
+    let speech = FakeEngine::start(serving("whisper")).await.unwrap();
+    let text = FakeEngine::start(serving("tiny")).await.unwrap();
     for engine in [&speech, &text] {
         engine.set_default(Reply::Echo);
     }
@@ -240,6 +240,8 @@ async fn a_form_names_its_model() {
         json!({"model": model, "tokenizer_dir": Golden::staged(), "endpoints": [{"url": engine.url()}]})
     });
     let gateway = Gateway::start(json!({"pools": pools, "forward_paths": ["/v1/audio/*"]})).await;
+    // Every engine has said what it serves.
+    gateway.until_metric("kvasir_pool_tokenizer_ready", &[("model", "tiny")], 1.0).await;
     let form =
         b"--x\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n\xff\x00\r\n\
         --x\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--x--\r\n";
