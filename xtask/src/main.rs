@@ -1,5 +1,6 @@
 //! Repository tasks: `cargo xtask <task>`.
 
+mod check_external;
 mod golden;
 mod parity_check;
 mod run;
@@ -13,15 +14,17 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask <task>
 
 tasks:
-  tidy               check layers, manifests and text of the repository
-  golden [FLAGS]     make the golden vectors again from the engines' published packages (--help)
-  parity-check ARGS  check a live engine, leg by leg: `kvasirctl parity-check` (--help)";
+  tidy                  check layers, manifests and text of the repository
+  golden [FLAGS]        make the golden vectors again from the engines' published packages (--help)
+  parity-check ARGS     check a live engine, leg by leg: `kvasirctl parity-check` (--help)
+  check-external [DIR]  compare the prompts of real models, whose files are in DIR, with recorded ones";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
         ["tidy"] => run_tidy(),
+        ["check-external", rest @ ..] => ended(check_external::check_external(&root(), rest)),
         ["golden", rest @ ..] => ended(golden::golden(&root(), rest)),
         ["parity-check", rest @ ..] => ended(parity_check::parity_check(rest)),
         ["help" | "--help" | "-h"] => say(&[USAGE.to_owned()], ExitCode::SUCCESS),

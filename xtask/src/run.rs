@@ -11,14 +11,21 @@ pub(crate) fn run<A: AsRef<OsStr>>(
     program: impl AsRef<OsStr>,
     args: impl IntoIterator<Item = A>,
 ) -> Result<ExitCode, (String, ExitCode)> {
-    let program = program.as_ref();
-    match Command::new(program).args(args).status() {
+    let mut command = Command::new(program);
+    command.args(args);
+    status(command)
+}
+
+/// The same for a command with more to it than arguments.
+pub(crate) fn status(mut command: Command) -> Result<ExitCode, (String, ExitCode)> {
+    match command.status() {
         // Ended by a signal: no status of its own.
         Ok(status) => {
             Ok(ExitCode::from(status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1)))
         }
         Err(error) => {
-            Err((format!("{}: {error}", program.to_string_lossy()), ExitCode::from(NOT_FOUND)))
+            let program = command.get_program().to_string_lossy();
+            Err((format!("{program}: {error}"), ExitCode::from(NOT_FOUND)))
         }
     }
 }

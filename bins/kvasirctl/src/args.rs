@@ -7,6 +7,7 @@ mod look;
 mod parity_check;
 mod record;
 mod residency;
+pub(crate) mod tokenize;
 mod unshown;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -48,6 +49,8 @@ pub(crate) enum Command {
     Residency(ResidencyArgs),
     /// Runs one simulated engine.
     SimEngine(Box<SimEngineArgs>),
+    /// Shows the prompts a request would be routed by.
+    Tokenize(tokenize::TokenizeArgs),
 }
 
 /// Needs no configuration, no network and no GPU: engines, gateway and clients run in this

@@ -12,6 +12,7 @@ mod record;
 mod residency;
 mod sim_engine;
 mod stop;
+mod tokenize;
 
 use std::future::Future;
 use std::io::{IsTerminal, stderr};
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::SimEngine(args) => {
             start_logging("warn").and_then(|()| block_on(sim_engine::run(*args)))
         }
+        Command::Tokenize(args) => tokenize::run(&args).map(|()| Ended::Done),
     };
     match ended {
         Ok(Ended::Done) => ExitCode::SUCCESS,

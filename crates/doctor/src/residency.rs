@@ -178,6 +178,7 @@ impl<'a> Player<'a> {
         let tokens = PromptTokens {
             prompts: Some(prompts),
             count: found.tokens.len() as u64,
+            exact: true,
             adapter: asked.model.as_deref().filter(|name| self.card.adapter(name).is_some()),
             salt: asked.salt.as_deref(),
         };

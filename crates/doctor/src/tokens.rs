@@ -70,14 +70,14 @@ async fn chat_template(
     if let Some(why) = stopped {
         return Leg::unknown(LegName::ChatTemplate, why.to_string(), why.remedy());
     }
-    let standing = found.renderer.chat_state().err();
-    if let Some(why @ (Unrouted::Harmony | Unrouted::EngineRendered(_))) = standing {
+    if let Some(why) = approximated(&found.renderer) {
         return Leg::unknown(
             LegName::ChatTemplate,
-            format!("{why}: chats of this model are routed by load"),
+            format!("{why}: what chats of this model are routed by is approximate"),
             "send token ids to /v1/completions where prefix routing matters",
         );
     }
+    let standing = found.renderer.chat_state().err();
     let mut chats = cases::chats();
     if standing.is_some() {
         // One is enough to see whether the engine has a template.
@@ -88,6 +88,12 @@ async fn chat_template(
         Some(why) => judge::no_template(&why, &chats),
         None => judge::chats(found, &chats, tokenizer_is_off),
     }
+}
+
+/// Why no chat of this model is more than approximately known, if so.
+fn approximated(renderer: &Renderer) -> Option<Unrouted> {
+    let chat = br#"{"messages":[{"role":"user","content":"a"}]}"#;
+    renderer.prompts(Api::Chat, chat).ok()?.why
 }
 
 /// Tokenises every case on both sides; ends early when the engine does not answer.
@@ -122,8 +128,10 @@ async fn run(target: &Target, facts: &Facts, found: &Found, api: Api, cases: Vec
 fn own_tokens(renderer: &Renderer, api: Api, model: &str, cases: Vec<Case>) -> Vec<Own> {
     let tokenise = |case: Case| {
         let body = case.body(model);
-        let ids =
-            renderer.prompts(api, &body).map(|mut read| read.prompts.pop().unwrap_or_default());
+        let ids = renderer.prompts(api, &body).and_then(|mut read| match read.why {
+            None => Ok(read.prompts.pop().unwrap_or_default()),
+            Some(why) => Err(why),
+        });
         Own { case, body, ids }
     };
     cases.into_iter().map(tokenise).collect()

@@ -14,8 +14,11 @@ use crate::endpoint::Endpoint;
 pub struct PromptTokens<'a> {
     /// The token ids of each prompt; `None` where they are not known.
     pub prompts: Option<&'a [Vec<u32>]>,
-    /// How many tokens there are; an estimate where the ids are not known.
+    /// How many tokens there are; an estimate unless `exact`.
     pub count: u64,
+    /// Whether the ids are exactly the engine's. Where they are not, what an engine holds of them is
+    /// still the best guess of what it holds of the prompt.
+    pub exact: bool,
     /// The LoRA adapter asked for.
     pub adapter: Option<&'a str>,
     /// The request's cache salt.
@@ -92,7 +95,7 @@ impl Evidence {
             MemberEvidence { overlap, trust: now.trust }
         });
         let members = members.collect();
-        Self { prompt_tokens: tokens.count, exact: tokens.prompts.is_some(), endpoints, members }
+        Self { prompt_tokens: tokens.count, exact: tokens.exact, endpoints, members }
     }
 }
 

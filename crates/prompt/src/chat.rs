@@ -5,7 +5,9 @@ mod kwargs;
 mod message;
 mod tools;
 
-pub(crate) use message::conversation;
+pub(crate) use kwargs::{Given, effort, kwargs, refuse_template_in};
+pub(crate) use message::{Media, Reading, conversation};
+pub(crate) use tools::from_body as dump_tools;
 
 use crate::Unrouted;
 use crate::fields::{Fields, Truncation, wrong_type};
@@ -20,7 +22,12 @@ pub(crate) struct Chat {
     pub(crate) variables: Dict,
     /// Tools are given, if only an empty list: some models have a template of their own for it.
     pub(crate) has_tools: bool,
+    /// The body's own tools, as the engine's request model dumps them.
+    pub(crate) tools: Option<Json>,
+    pub(crate) reasoning_effort: Option<String>,
     pub(crate) continue_final_message: bool,
+    /// The messages did not go through the request model, which puts known keys first.
+    pub(crate) keeps_key_order: bool,
     pub(crate) add_special_tokens: bool,
     pub(crate) truncation: Truncation,
 }
@@ -58,10 +65,9 @@ pub(crate) fn read(body: &[u8]) -> Result<Chat, Unrouted> {
             .collect::<Result<Vec<_>, _>>()?,
         _ => return Err(wrong_type("messages", "a list")),
     };
-    if messages.is_empty() {
-        return Err(Unrouted::Body("the conversation is empty".to_owned()));
-    }
-    let (variables, has_tools) = kwargs::variables(&fields)?;
+    let given = kwargs::Given::of_chat(&fields)?;
+    let (tools, reasoning_effort) = (given.tools.clone(), given.effort.clone());
+    let (variables, has_tools) = given.variables()?;
     let continue_final_message = fields.flag("continue_final_message", false)?;
     if continue_final_message && fields.flag("add_generation_prompt", true)? {
         return Err(Unrouted::Body(
@@ -72,18 +78,32 @@ pub(crate) fn read(body: &[u8]) -> Result<Chat, Unrouted> {
         messages,
         variables,
         has_tools,
+        tools,
+        reasoning_effort,
         continue_final_message,
+        keeps_key_order: false,
         add_special_tokens: fields.flag("add_special_tokens", false)?,
         truncation: fields.truncation()?,
     })
 }
 
 fn refuse_what_is_not_reproduced(fields: &Fields<'_>) -> Result<(), Unrouted> {
+    refuse_template(fields)?;
+    refuse_forwarded_ids(fields)
+}
+
+/// A template of the request's own.
+pub(crate) fn refuse_template(fields: &Fields<'_>) -> Result<(), Unrouted> {
     if fields.get("chat_template")?.is_some() {
         return Err(Unrouted::UnsupportedField(
             "`chat_template` of a request is used only by engines told to trust it".to_owned(),
         ));
     }
+    Ok(())
+}
+
+/// Token ids of a prefill stage replace the messages.
+pub(crate) fn refuse_forwarded_ids(fields: &Fields<'_>) -> Result<(), Unrouted> {
     if let Some(Json::Dict(params)) = fields.get("kv_transfer_params")?
         && params.non_null("prompt_token_ids").is_some()
     {

@@ -45,7 +45,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Completion, Unrouted> {
     })
 }
 
-fn prompts(value: Json) -> Result<Vec<Prompt>, Unrouted> {
+pub(crate) fn prompts(value: Json) -> Result<Vec<Prompt>, Unrouted> {
     let wrong = || {
         wrong_type("prompt", "a string, a list of strings, token ids, or a list of token id lists")
     };

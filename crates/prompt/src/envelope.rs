@@ -21,6 +21,8 @@ pub struct Envelope {
     /// Log-probabilities of the prompt are asked for (`prompt_logprobs`, or `echo` where that
     /// implies them): the engine then hits less of its cache than it holds.
     pub prompt_logprobs: bool,
+    /// `previous_response_id`: the conversation goes on from one an engine has stored.
+    pub previous_response_id: Option<String>,
 }
 
 impl Default for Envelope {
@@ -32,6 +34,7 @@ impl Default for Envelope {
             n: 1,
             cache_salt: None,
             prompt_logprobs: false,
+            previous_response_id: None,
         }
     }
 }
@@ -113,6 +116,7 @@ struct Raw<'a> {
     prompt_logprobs: Option<&'a str>,
     echo: Option<&'a str>,
     logprobs: Option<&'a str>,
+    previous_response_id: Option<&'a str>,
     is_chat: bool,
 }
 
@@ -128,6 +132,7 @@ impl<'a> Raw<'a> {
             "prompt_logprobs" => &mut self.prompt_logprobs,
             "echo" => &mut self.echo,
             "logprobs" => &mut self.logprobs,
+            "previous_response_id" => &mut self.previous_response_id,
             "messages" => {
                 self.is_chat = true;
                 return;
@@ -151,8 +156,8 @@ impl<'a> Raw<'a> {
         let number = |raw: Option<&str>| {
             raw.and_then(scalar).is_some_and(|v| matches!(v, Json::Int(_) | Json::Float(_)))
         };
-        let salt = match self.cache_salt.and_then(scalar) {
-            Some(Json::Str(salt)) if !salt.is_empty() => Some(salt),
+        let text = |raw: Option<&str>| match raw.and_then(scalar) {
+            Some(Json::Str(text)) if !text.is_empty() => Some(text),
             _ => None,
         };
         // Chat takes `top_logprobs`, 0 by default, for the echoed prompt.
@@ -162,8 +167,9 @@ impl<'a> Raw<'a> {
             stream: truth(self.stream),
             max_tokens: count(self.max_completion_tokens).or_else(|| count(self.max_tokens)),
             n: count(self.n).and_then(|n| u32::try_from(n).ok()).unwrap_or(1).max(1),
-            cache_salt: salt,
+            cache_salt: text(self.cache_salt),
             prompt_logprobs: number(self.prompt_logprobs) || echoed,
+            previous_response_id: text(self.previous_response_id),
         })
     }
 }

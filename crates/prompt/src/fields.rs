@@ -69,12 +69,16 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// `truncate_prompt_tokens` and `truncation_side` as vLLM 0.32 applies them to generation.
+/// `truncate_prompt_tokens` and `truncation_side` as vLLM 0.32 applies them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Truncation {
     None,
     /// No side given: the tokenizer drops the start of the text and then adds special tokens.
     Last {
+        keep: usize,
+    },
+    /// No side given, in pooling: the end of the text is dropped.
+    First {
         keep: usize,
     },
     /// Side given: the finished ids are cut, special tokens included.
@@ -94,7 +98,7 @@ impl Truncation {
             Self::Last { keep } | Self::SliceLeft { keep } => {
                 ids.drain(..ids.len().saturating_sub(keep));
             }
-            Self::SliceRight { keep } => ids.truncate(keep),
+            Self::First { keep } | Self::SliceRight { keep } => ids.truncate(keep),
         }
         ids
     }

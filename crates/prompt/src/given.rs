@@ -1,7 +1,7 @@
 //! Prompts given as token ids, which need no tokenizer.
 
 use crate::completion::{self, Prompt};
-use crate::{Api, Level, Limits, Prompts};
+use crate::{Api, Limits, Prompts};
 
 /// The prompts of a completions request that gives all of them as token ids; `None` for any other
 /// request, and beyond the default [`Limits`].
@@ -23,7 +23,7 @@ pub fn given_ids(api: Api, body: &[u8]) -> Option<Prompts> {
         prompts.push(request.truncation.cut(ids));
     }
     let texts = vec![None; prompts.len()];
-    Some(Prompts { prompts, level: Level::Tokens, texts })
+    Some(Prompts::exact(prompts, texts))
 }
 
 #[cfg(test)]

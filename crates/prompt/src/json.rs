@@ -6,11 +6,13 @@
 //! refuses a body; building one is bounded by [`MAX_DEPTH`].
 
 mod build;
+mod dumps;
 mod scan;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use build::parse;
+pub(crate) use dumps::{dumps, write_string};
 pub(crate) use scan::{JsonError, Scanner, is_object, is_valid, position, top_level};
 
 /// Deepest nesting of a value that is built. pydantic refuses to serialise deeper tools.

@@ -54,16 +54,15 @@ pub(crate) enum RenderedBy {
 }
 
 impl RenderedBy {
-    /// Why chats of this model cannot be rendered here.
+    /// Why chats of this model are rendered here no more than approximately.
     pub(crate) fn refuses_chat(&self) -> Result<(), Unrouted> {
         match self {
-            Self::Template => Ok(()),
-            Self::Harmony => Err(Unrouted::Harmony),
+            Self::Template | Self::Harmony => Ok(()),
             Self::Engine { kind, .. } => Err(Unrouted::EngineRendered(kind.clone())),
         }
     }
 
-    /// Why not even plain text of this model can be tokenized here.
+    /// Why plain text of this model is tokenised here no more than approximately.
     pub(crate) fn refuses_text(&self) -> Result<(), Unrouted> {
         match self {
             Self::Engine { kind, tokenizer: true } => Err(Unrouted::EngineRendered(kind.clone())),

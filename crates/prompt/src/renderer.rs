@@ -1,61 +1,27 @@
 //! One model's tokenizer and chat template: bodies in, token ids out.
 
+mod shapes;
 #[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use minijinja::value::Value;
 
-use crate::chat::{self, Chat};
+use crate::chat::{self, Chat, Media, Reading};
 use crate::clock::CivilTime;
-use crate::completion::{self, Prompt};
+use crate::completion::{self, Completion, Prompt};
 use crate::fields::Truncation;
 use crate::json::{Dict, Json};
 use crate::model::{Model, RenderedBy};
 use crate::template::{Clock, Template, python, value};
 use crate::tokenizer::Tokenizer;
-use crate::{Api, Unrouted};
+use crate::{Api, Limits, Prompts, Unrouted};
+use shapes::{Conventions, MediaAt};
 
 /// What transformers appends to the message that is continued, and cuts the text at.
 const CONTINUE_MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
-
-/// Sizes above which no prompt is computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Most bytes of prompt text one request may have (all its prompts together; 4 bytes count
-    /// for a token id).
-    pub prompt_bytes: usize,
-    /// Most prompts in one request.
-    pub prompts: usize,
-}
-
-impl Default for Limits {
-    /// 8 MiB, which is more than a million tokens of text, and 1,024 prompts.
-    fn default() -> Self {
-        Self { prompt_bytes: 8 << 20, prompts: 1024 }
-    }
-}
-
-/// How far the prompts of a request are known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Level {
-    /// The exact token ids.
-    Tokens,
-}
-
-/// What the engine will be given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prompts {
-    /// The token ids of each prompt; at least one prompt, each may be empty.
-    pub prompts: Vec<Vec<u32>>,
-    /// How far the ids are known.
-    pub level: Level,
-    /// The text of each prompt, for explaining and debugging; `None` where the request gave ids.
-    pub texts: Vec<Option<String>>,
-}
 
 /// Why a model directory cannot be used at all.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +55,17 @@ pub struct Renderer {
     rendered_by: RenderedBy,
     caveat: Option<String>,
     limits: Limits,
+    clock: Watch,
+    anthropic: OnceLock<Conventions>,
+}
+
+/// Where the date comes from.
+struct Watch(Clock);
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watch")
+    }
 }
 
 /// A template that is there, is missing, or does not compile.
@@ -172,6 +149,8 @@ impl Renderer {
             rendered_by: model.rendered_by,
             caveat: model.caveat,
             limits,
+            clock: Watch(clock),
+            anthropic: OnceLock::new(),
         })
     }
 
@@ -195,7 +174,9 @@ impl Renderer {
     /// # Errors
     /// The reason.
     pub fn chat_state(&self) -> Result<(), Unrouted> {
-        self.rendered_by.refuses_chat()?;
+        if self.rendered_by == RenderedBy::Harmony {
+            return Ok(());
+        }
         match (&self.plain, &self.with_tools) {
             (_, Some(TemplateState::Ready(_))) => Ok(()),
             (plain, _) => plain.ready().map(drop),
@@ -208,27 +189,24 @@ impl Renderer {
     /// The reason why they cannot be known.
     pub fn prompts(&self, api: Api, body: &[u8]) -> Result<Prompts, Unrouted> {
         match api {
-            Api::Completions => self.completion(body),
-            Api::Chat => self.chat(body),
-            _ => Err(Unrouted::UnsupportedApi(api.as_str())),
+            Api::Completions => self.completion(completion::read(body)?),
+            Api::Chat => self.chat(chat::read(body)?),
+            Api::Responses => self.responses(body),
+            Api::Messages => self.anthropic(body),
+            Api::Embeddings => self.embeddings(body),
+            Api::Rerank | Api::Score => self.scores(api, body),
+            Api::Tokenize | Api::Detokenize => Err(Unrouted::UnsupportedApi(api.as_str())),
         }
     }
 
-    fn completion(&self, body: &[u8]) -> Result<Prompts, Unrouted> {
-        self.rendered_by.refuses_text()?;
-        let request = completion::read(body)?;
-        if request.prompts.len() > self.limits.prompts {
-            return Err(Unrouted::TooMany {
-                prompts: request.prompts.len(),
-                limit: self.limits.prompts,
-            });
-        }
+    fn completion(&self, request: Completion) -> Result<Prompts, Unrouted> {
+        self.check_count(request.prompts.len())?;
         let size = |p: &Prompt| match p {
             Prompt::Text(text) => text.len(),
             Prompt::Ids(ids) => ids.len() * 4,
         };
         self.check_size(request.prompts.iter().map(size).sum())?;
-        let mut out = Prompts { prompts: Vec::new(), level: Level::Tokens, texts: Vec::new() };
+        let (mut prompts, mut texts) = (Vec::new(), Vec::new());
         for prompt in request.prompts {
             let (ids, text) = match prompt {
                 Prompt::Ids(ids) => (request.truncation.cut(ids), None),
@@ -237,20 +215,44 @@ impl Renderer {
                     Some(text),
                 ),
             };
-            out.prompts.push(ids);
-            out.texts.push(text);
+            prompts.push(ids);
+            texts.push(text);
         }
-        Ok(out)
+        let is_given = texts.iter().all(Option::is_none);
+        let exact = Prompts::exact(prompts, texts);
+        match self.rendered_by.refuses_text() {
+            Err(why) if !is_given => Ok(exact.approximate(why)),
+            _ => Ok(exact),
+        }
     }
 
-    fn chat(&self, body: &[u8]) -> Result<Prompts, Unrouted> {
-        self.rendered_by.refuses_chat()?;
-        let request = chat::read(body)?;
+    fn chat(&self, request: Chat) -> Result<Prompts, Unrouted> {
+        if self.rendered_by == RenderedBy::Harmony {
+            return self.harmony(crate::harmony::read_chat(request)?);
+        }
+        let exact = self.templated(request)?;
+        match self.rendered_by.refuses_chat() {
+            // The first reason for not being exact is the one that is told.
+            Err(why) if exact.why.is_none() => Ok(exact.approximate(why)),
+            _ => Ok(exact),
+        }
+    }
+
+    /// A chat by the model's own template.
+    pub(crate) fn templated(&self, request: Chat) -> Result<Prompts, Unrouted> {
         let (special, cut) = (request.add_special_tokens, request.truncation);
-        let text = self.render(request)?;
+        let (text, media) = self.render(request)?;
         self.check_size(text.len())?;
+        if let Some(media) = media {
+            return self.before_media(text, &media, special, cut);
+        }
         let ids = self.encode(&text, special, cut)?;
-        Ok(Prompts { prompts: vec![ids], level: Level::Tokens, texts: vec![Some(text)] })
+        Ok(Prompts::exact(vec![ids], vec![Some(text)]))
+    }
+
+    fn check_count(&self, prompts: usize) -> Result<(), Unrouted> {
+        let limit = self.limits.prompts;
+        if prompts > limit { Err(Unrouted::TooMany { prompts, limit }) } else { Ok(()) }
     }
 
     fn check_size(&self, bytes: usize) -> Result<(), Unrouted> {
@@ -262,15 +264,45 @@ impl Renderer {
         self.tokenizer.encode(text, special, cut).map_err(Unrouted::Tokenizer)
     }
 
-    fn render(&self, request: Chat) -> Result<String, Unrouted> {
-        let template = match &self.with_tools {
-            Some(state) if request.has_tools => state.ready()?,
-            _ => self.plain.ready()?,
-        };
+    /// The text, and where media begin, if there are any.
+    fn render(&self, mut request: Chat) -> Result<(String, Option<MediaAt>), Unrouted> {
+        if request.messages.is_empty() {
+            return Err(Unrouted::Body("the conversation is empty".to_owned()));
+        }
+        let template = self.template_for(request.has_tools)?;
+        let messages = std::mem::take(&mut request.messages);
+        let marked = shapes::has_media(&messages).then(|| messages.clone());
+        let mut media = Media::default();
+        let text = self.render_once(template, messages, &request, &mut media)?;
+        let (Some(kind), Some(messages)) = (media.first, marked) else { return Ok((text, None)) };
+        let mut mark = Media { mark: Some(shapes::MEDIA_MARK), ..Media::default() };
+        let marked = self.render_once(template, messages, &request, &mut mark)?;
+        let at = MediaAt::find(&text, &marked, kind, media.count)?;
+        Ok((text, Some(at)))
+    }
+
+    fn template_for(&self, has_tools: bool) -> Result<&Template, Unrouted> {
+        match &self.with_tools {
+            Some(state) if has_tools => state.ready(),
+            _ => self.plain.ready(),
+        }
+    }
+
+    fn render_once(
+        &self,
+        template: &Template,
+        messages: Vec<Dict>,
+        request: &Chat,
+        media: &mut Media,
+    ) -> Result<String, Unrouted> {
         let knows_developer =
             template.mentions("\"developer\"") || template.mentions("'developer'");
-        let mut messages =
-            chat::conversation(request.messages, template.content_format, knows_developer)?;
+        let reading = Reading {
+            format: template.content_format,
+            knows_developer,
+            keeps_key_order: request.keeps_key_order,
+        };
+        let mut messages = chat::conversation(messages, reading, media)?;
         let continued = if request.continue_final_message {
             Some(mark_final_message(template, &mut messages)?)
         } else {

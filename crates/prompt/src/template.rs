@@ -6,6 +6,7 @@
 
 mod detect;
 mod filters;
+mod generators;
 mod methods;
 pub(crate) mod python;
 mod source;
@@ -67,6 +68,7 @@ impl Template {
             }
         });
         filters::install(&mut env);
+        generators::install(&mut env);
         env.add_function("dict", methods::dict);
         env.add_function("raise_exception", |message: Option<Value>| -> Result<Value, Error> {
             let message = message.as_ref().map(python::text).unwrap_or_default();
@@ -82,6 +84,26 @@ impl Template {
     /// Whether the source has this text.
     pub(crate) fn mentions(&self, text: &str) -> bool {
         self.source.contains(text)
+    }
+
+    /// Whether a system message may come after others, by the probe with which vLLM 0.32 decides what
+    /// to do with those of `/v1/messages`: Jinja2 without what transformers adds to it.
+    pub(crate) fn takes_later_system_messages(&self) -> bool {
+        if source::has_generation(&self.source) {
+            return false;
+        }
+        let mut env = self.env.clone();
+        for name in ["raise_exception", "strftime_now"] {
+            env.remove_global(name);
+        }
+        let message = |role: &str| Value::from_pairs([("role", role), ("content", "t")]);
+        let messages: Vec<Value> =
+            ["system", "user", "system", "user"].into_iter().map(message).collect();
+        let variables = Value::from_pairs([
+            ("messages", Value::from(messages)),
+            ("add_generation_prompt", Value::from(false)),
+        ]);
+        env.get_template(NAME).and_then(|template| template.render(variables)).is_ok()
     }
 
     /// Renders with these variables.

@@ -1,5 +1,7 @@
 //! Text to token ids. The one place that knows the tokenizer library.
 
+mod plain;
+
 use std::path::Path;
 
 use tokenizers::{AddedToken, Tokenizer as Library, TruncationDirection};
@@ -48,16 +50,20 @@ impl Tokenizer {
         special: bool,
         cut: Truncation,
     ) -> Result<Vec<u32>, String> {
-        let Truncation::Last { keep } = cut else {
-            let ids = self.0.encode_fast(text, special).map_err(|e| e.to_string())?;
-            return Ok(cut.cut(ids.get_ids().to_vec()));
+        let (keep, side) = match cut {
+            Truncation::Last { keep } => (keep, TruncationDirection::Left),
+            Truncation::First { keep } => (keep, TruncationDirection::Right),
+            _ => {
+                let ids = self.0.encode_fast(text, special).map_err(|e| e.to_string())?;
+                return Ok(cut.cut(ids.get_ids().to_vec()));
+            }
         };
         let mut encoding = self.0.encode_fast(text, false).map_err(|e| e.to_string())?;
         let added = if special { self.added_by_post_processor() } else { 0 };
         let Some(room) = keep.checked_sub(added) else {
             return Err(format!("no room for {added} special tokens in {keep}"));
         };
-        encoding.truncate(room, 0, TruncationDirection::Left);
+        encoding.truncate(room, 0, side);
         let finished = self.0.post_process(encoding, None, special).map_err(|e| e.to_string())?;
         Ok(finished.get_ids().to_vec())
     }

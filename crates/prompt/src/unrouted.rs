@@ -42,9 +42,12 @@ pub enum Unrouted {
         /// The limit.
         limit: usize,
     },
-    /// vLLM renders this model with `openai_harmony`, not with its template.
-    #[error("vLLM renders this model with openai_harmony")]
-    Harmony,
+    /// The conversation goes on from one that an engine has stored.
+    #[error("the conversation is stored by the engine that answered it")]
+    StoredResponse,
+    /// Queries and documents: how they are put together depends on how the engine was started.
+    #[error("how queries and documents are put together is the engine's matter")]
+    Pairs,
     /// vLLM renders this model with code of its own, not with its template.
     #[error("vLLM renders `{0}` models with code of its own")]
     EngineRendered(String),
@@ -67,7 +70,8 @@ impl Unrouted {
             Self::Body(_) => "body",
             Self::TooLong { .. } => "too_long",
             Self::TooMany { .. } => "too_many",
-            Self::Harmony => "harmony",
+            Self::StoredResponse => "stored_response",
+            Self::Pairs => "pairs",
             Self::EngineRendered(_) => "engine_rendered",
             Self::Tokenizer(_) => "tokenizer",
         }

@@ -42,7 +42,9 @@ pub(crate) struct AccessLog {
     request_id: Option<String>,
     outcome: Outcome,
     pub(crate) model: Option<String>,
-    /// `exact`, or why the prompt's tokens are not known.
+    /// How far the prompt is known: `tokens`, `text` or `none`.
+    pub(crate) level: &'static str,
+    /// `exact`, or why the prompt's tokens are not known, or not exactly.
     pub(crate) tokens: &'static str,
     pub(crate) stream: bool,
     pub(crate) status: u16,
@@ -70,6 +72,7 @@ impl AccessLog {
             request_id: request_id.map(str::to_owned),
             outcome: Outcome::ClientLeft,
             model: None,
+            level: "none",
             tokens: "not_tried",
             stream: false,
             status: 0,
@@ -120,7 +123,7 @@ impl AccessLog {
             "policy" => decision.policy, "reason" => decision.reason.as_str())
         .increment(1);
         metrics::counter!("kvasir_prompts_total", "model" => model.clone(),
-            "tokens" => self.tokens)
+            "level" => self.level, "tokens" => self.tokens)
         .increment(1);
         metrics::counter!("kvasir_prompt_tokens_total", "model" => model.clone())
             .increment(decision.prompt_tokens);
@@ -157,6 +160,7 @@ impl Drop for AccessLog {
             policy = decision.map(|d| d.policy),
             reason = decision.map(|d| d.reason.as_str()),
             trust = decision.map(|d| d.trust.to_string()),
+            level = self.level,
             tokens = self.tokens,
             prompt_tokens = decision.map(|d| d.prompt_tokens),
             overlap_tokens = decision.map(|d| d.overlap.resident()),

@@ -13,6 +13,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kvasir_fleet::Fleet;
 use tokio::sync::Semaphore;
 
+use crate::owners::Owners;
+
 /// Below the 5 s after which vLLM's HTTP server closes idle connections: a request must not meet
 /// a connection that is just being closed.
 const UPSTREAM_IDLE: Duration = Duration::from_secs(4);
@@ -48,6 +50,7 @@ pub struct App {
     pub(crate) settings: Settings,
     pub(crate) upstream: Client<HttpConnector, Full<Bytes>>,
     pub(crate) tokenizer_permits: Arc<Semaphore>,
+    pub(crate) owners: Arc<Owners>,
     fleet: ArcSwap<Fleet>,
     metrics_page: MetricsPage,
 }
@@ -74,7 +77,8 @@ impl App {
             .build(connector);
         let tokenizer_permits = Arc::new(Semaphore::new(settings.tokenizer_threads.max(1)));
         let fleet = ArcSwap::from_pointee(fleet);
-        Self { settings, upstream, tokenizer_permits, fleet, metrics_page }
+        let owners = Arc::default();
+        Self { settings, upstream, tokenizer_permits, owners, fleet, metrics_page }
     }
 
     /// The fleet now.

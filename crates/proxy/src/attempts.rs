@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use http::request::Parts;
-use kvasir_fleet::{Chosen, Endpoint};
+use kvasir_fleet::{Chosen, Endpoint, Evidence};
 
 use crate::access_log::AccessLog;
 use crate::app::App;
@@ -34,7 +34,8 @@ pub(crate) async fn try_engines(
     let mut failures = Failures::default();
     loop {
         let evidence = plan.evidence();
-        let mut chosen = pool.choose(&plan.model, &evidence, &tried);
+        let mut chosen =
+            owner(plan, &evidence, &tried).or_else(|| pool.choose(&plan.model, &evidence, &tried));
         if chosen.is_none() && failures.broken == 1 && failures.broke_soon {
             chosen = pool.choose(&plan.model, &evidence, &[]);
         }
@@ -68,6 +69,18 @@ pub(crate) async fn try_engines(
         }
     }
     Err(failures.refusal(&plan.model))
+}
+
+/// The engine that keeps what the request goes on from, if it can be chosen.
+fn owner(plan: &Plan, evidence: &Evidence, tried: &[Arc<Endpoint>]) -> Option<Chosen> {
+    let owner = plan.owner.as_ref()?;
+    let members = plan.resolved.pool.members();
+    // Responses are stored by the server, whichever of its ranks computed them.
+    let is_other = |member: &&Arc<Endpoint>| {
+        !member.same_engine(owner) || tried.iter().any(|known| Arc::ptr_eq(known, member))
+    };
+    let others: Vec<_> = members.iter().filter(is_other).cloned().collect();
+    plan.resolved.pool.choose(&plan.model, evidence, &others)
 }
 
 /// How the attempts so far went.

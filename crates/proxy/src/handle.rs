@@ -6,11 +6,13 @@ use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::Either;
 use hyper::body::Incoming;
 use kvasir_fleet::{Chosen, Decision};
+use kvasir_prompt::Api;
 
 use crate::access_log::AccessLog;
 use crate::app::App;
 use crate::attempts::try_engines;
 use crate::forward::Started;
+use crate::owners::Owner;
 use crate::plan::{Plan, waits};
 use crate::refusal::Refusal;
 use crate::relay::{AnswerBody, Relay};
@@ -26,12 +28,16 @@ pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Respons
         Route::Health => return own::health(),
         Route::Ready => return own::ready(&app.fleet()),
         Route::Metrics => return own::metrics(app.metrics()),
-        Route::Api(_) | Route::Forward | Route::WrongMethod { .. } | Route::Unknown => {}
+        Route::Api(_)
+        | Route::Stored
+        | Route::Forward
+        | Route::WrongMethod { .. }
+        | Route::Unknown => {}
     }
     let mut log = AccessLog::begin(parts.method.clone(), parts.uri.path(), &parts.headers);
     let planned = match route {
         Route::Api(api) => Plan::read(&app, &parts, body, Some(api), &mut log).await,
-        Route::Forward => Plan::read(&app, &parts, body, None, &mut log).await,
+        Route::Forward | Route::Stored => Plan::read(&app, &parts, body, None, &mut log).await,
         Route::WrongMethod { allow } => {
             request_body::discard(body, waits(&parts.headers)).await;
             Err(Refusal::WrongMethod { method: parts.method.to_string(), allow })
@@ -43,7 +49,11 @@ pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Respons
     };
     let refusal = match planned {
         Ok(plan) => match try_engines(&app, &parts, &plan, &mut log).await {
-            Ok((started, chosen)) => return answer(&app, started, chosen, log),
+            Ok((started, chosen)) => {
+                let stores = matches!(route, Route::Api(Api::Responses));
+                let model = stores.then(|| plan.resolved.pool.model());
+                return answer(&app, started, chosen, model, log);
+            }
             Err(refusal) => refusal,
         },
         Err(refusal) => refusal,
@@ -52,8 +62,14 @@ pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Respons
     refusal.response()
 }
 
-/// The engine's answer, on its way.
-fn answer(app: &App, started: Started, chosen: Chosen, mut log: AccessLog) -> Response<AnswerBody> {
+/// The engine's answer, on its way. `stores`: the model whose engine may keep what it answers.
+fn answer(
+    app: &App,
+    started: Started,
+    chosen: Chosen,
+    stores: Option<&str>,
+    mut log: AccessLog,
+) -> Response<AnswerBody> {
     let Started { mut head, first, rest } = started;
     let Chosen { mut reservation, decision } = chosen;
     headers::to_client(&mut head.headers);
@@ -70,18 +86,22 @@ fn answer(app: &App, started: Started, chosen: Chosen, mut log: AccessLog) -> Re
         if let Some(rank) = endpoint.rank() {
             add_header(&mut head.headers, "x-kvasir-rank", &rank.to_string());
         }
-        add_header(&mut head.headers, "x-kvasir-reason", &reason(&decision, log.tokens));
+        add_header(&mut head.headers, "x-kvasir-reason", &reason(&decision, log.level, log.tokens));
     }
-    let relay = Relay::new(first, rest, reservation, log);
+    let stores = stores.filter(|_| head.status.is_success()).map(|model| {
+        let url = reservation.endpoint().url();
+        (Arc::clone(&app.owners), Owner { model: model.into(), url: url.into() })
+    });
+    let relay = Relay::new(first, rest, reservation, stores, log);
     Response::from_parts(head, Either::Right(Box::new(relay)))
 }
 
 /// The text of `x-kvasir-reason`.
-fn reason(decision: &Decision, tokens: &str) -> String {
+fn reason(decision: &Decision, level: &str, tokens: &str) -> String {
     let Decision { policy, reason, overlap, trust, prompt_tokens, .. } = decision;
     format!(
-        "policy={policy}; reason={}; overlap={}; prompt={prompt_tokens}; tokens={tokens}; \
-         trust={trust}",
+        "policy={policy}; reason={}; overlap={}; prompt={prompt_tokens}; level={level}; \
+         tokens={tokens}; trust={trust}",
         reason.as_str(),
         overlap.resident(),
     )

@@ -17,6 +17,7 @@ mod forward;
 mod handle;
 mod headers;
 mod own;
+mod owners;
 mod plan;
 mod prompt;
 mod refusal;

@@ -6,14 +6,15 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, header};
 use hyper::body::Incoming;
-use kvasir_fleet::{Evidence, Fleet, PromptTokens, Resolved};
-use kvasir_prompt::{Api, Envelope};
+use kvasir_fleet::{Endpoint, Evidence, Fleet, PromptTokens, Resolved};
+use kvasir_prompt::{Api, Envelope, model_of_form};
 
 use crate::access_log::AccessLog;
 use crate::app::App;
 use crate::prompt::{Known, tokenise};
 use crate::refusal::Refusal;
 use crate::request_body;
+use crate::route::stored_id;
 
 /// A request that was read and understood as far as routing needs.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) body: Bytes,
     /// Whether it may be sent again after an engine took it and broke off.
     pub(crate) repeatable: bool,
+    /// The engine that keeps what the request goes on from, where that is known.
+    pub(crate) owner: Option<Arc<Endpoint>>,
     known: Known,
     salt: Option<String>,
 }
@@ -41,14 +44,22 @@ impl Plan {
         let body = request_body::read(body, limit, waits(&parts.headers)).await?;
         log.bytes_in = body.len() as u64;
         let envelope = match api {
-            _ if !is_json(&parts.headers) => Envelope::default(),
+            _ if !is_json(&parts.headers) => of_form(&parts.headers, &body),
             Some(_) => Envelope::parse(&body).map_err(|e| Refusal::Malformed(e.to_string()))?,
             // What is sent to other paths may be anything.
             None => Envelope::parse(&body).unwrap_or_default(),
         };
         log.stream = envelope.stream;
         log.comparable = !envelope.prompt_logprobs;
-        let (resolved, model) = resolve(&app.fleet(), &envelope, &parts.headers)?;
+        let stored = stored_id(parts.uri.path()).map(|(id, _)| id);
+        let stored = envelope.previous_response_id.as_deref().or(stored);
+        let owner = stored.and_then(|id| app.owners.get(id));
+        let owned_by = owner.as_ref().map(|owner| &*owner.model);
+        let (resolved, model) = resolve(&app.fleet(), &envelope, owned_by, &parts.headers)?;
+        let owner = owner.and_then(|owner| {
+            let members = resolved.pool.members();
+            members.iter().find(|member| *member.url() == *owner.url).cloned()
+        });
         log.model = Some(model.clone());
         let known = match api {
             Some(api) if is_json(&parts.headers) => {
@@ -57,10 +68,13 @@ impl Plan {
             _ => Known::only_size(body.len(), "not_json"),
         };
         log.tokens = known.tokens;
-        // Of several prompts, engines report the cached tokens of one.
-        log.comparable &= known.prompts.as_ref().is_some_and(|prompts| prompts.len() == 1);
+        log.level = known.level;
+        // Of several prompts, engines report the cached tokens of one; pooling may hit less than there is.
+        let generates = api.is_some_and(Api::is_generation);
+        let is_single = known.prompts.as_ref().is_some_and(|prompts| prompts.len() == 1);
+        log.comparable &= generates && is_single && known.is_exact();
         let salt = envelope.cache_salt;
-        Ok(Self { resolved, model, body, repeatable: api.is_some(), known, salt })
+        Ok(Self { resolved, model, body, repeatable: api.is_some(), owner, known, salt })
     }
 
     /// What every engine of the pool holds of it, now.
@@ -68,6 +82,7 @@ impl Plan {
         self.resolved.pool.evidence(&PromptTokens {
             prompts: self.known.prompts.as_deref(),
             count: self.known.count,
+            exact: self.known.is_exact(),
             adapter: self.resolved.adapter.as_deref(),
             salt: self.salt.as_deref(),
         })
@@ -79,16 +94,19 @@ impl Plan {
     }
 }
 
-/// The pool: by the body's `model`, else by the `x-model` header, else the only one.
+/// The pool: by the body's `model`, else by who keeps what it goes on from, else by the `x-model`
+/// header, else the only one.
 fn resolve(
     fleet: &Fleet,
     envelope: &Envelope,
+    owned_by: Option<&str>,
     headers: &HeaderMap,
 ) -> Result<(Resolved, String), Refusal> {
     if fleet.pools().is_empty() {
         return Err(Refusal::NotReady);
     }
-    let by_header = || headers.get("x-model").and_then(|value| value.to_str().ok());
+    let by_header =
+        || owned_by.or_else(|| headers.get("x-model").and_then(|value| value.to_str().ok()));
     // An engine takes an empty name for its own model.
     let by_body = envelope.model.as_deref().filter(|model| !model.is_empty());
     let Some(model) = by_body.or_else(by_header) else {
@@ -107,6 +125,12 @@ fn resolve(
         None if !fleet.is_known() => Err(Refusal::NotReady),
         None => Err(Refusal::UnknownModel(model.to_owned())),
     }
+}
+
+/// What is known of a body that is no JSON: the model of a form.
+fn of_form(headers: &HeaderMap, body: &[u8]) -> Envelope {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    Envelope { model: kind.and_then(|kind| model_of_form(kind, body)), ..Envelope::default() }
 }
 
 /// Whether the client waits to be told to send its body.

@@ -1,11 +1,14 @@
 //! From a body to tokens, off the async threads where it takes long.
+//!
+//! How far they are known is the request's level: `tokens` (exact), `text` (an approximation, or the
+//! beginning only) or `none`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use kvasir_fleet::{Pool, PromptState};
-use kvasir_prompt::{Api, Prompts, given_ids};
+use kvasir_prompt::{Api, Level, Prompts, Unrouted, given_ids};
 use tokio::sync::Semaphore;
 
 /// Tokenising this much takes about a millisecond: not worth a change of threads.
@@ -20,11 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What is known of a request's prompts.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// The token ids of each prompt, where they are known.
+    /// The token ids of each prompt, where anything is known of them.
     pub(crate) prompts: Option<Vec<Vec<u32>>>,
     /// How many tokens there are, or an estimate.
     pub(crate) count: u64,
-    /// `exact`, or why they are not known.
+    /// `tokens`, `text` or `none`.
+    pub(crate) level: &'static str,
+    /// `exact`, or why they are not known, or not exactly.
     pub(crate) tokens: &'static str,
 }
 
@@ -32,7 +37,12 @@ impl Known {
     /// A prompt of which only the size is known.
     pub(crate) fn only_size(bytes: usize, why: &'static str) -> Self {
         let count = (bytes as u64 / BYTES_PER_TOKEN).min(LARGEST_ESTIMATE);
-        Self { prompts: None, count, tokens: why }
+        Self { prompts: None, count, level: "none", tokens: why }
+    }
+
+    /// Whether the token ids are what the engine is given.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.prompts.is_some() && self.tokens == "exact"
     }
 }
 
@@ -43,7 +53,7 @@ pub(crate) async fn tokenise(
     api: Api,
     body: &Bytes,
 ) -> Known {
-    if !api.is_generation() {
+    if matches!(api, Api::Tokenize | Api::Detokenize) {
         return Known::only_size(body.len(), "unsupported_api");
     }
     let (renderer, without) = match &*pool.prompts().state() {
@@ -74,10 +84,13 @@ pub(crate) async fn tokenise(
         work.await.unwrap_or(Err("tokenizer"))
     };
     match rendered {
-        Ok(Prompts { prompts, .. }) => {
-            let count = prompts.iter().map(|prompt| prompt.len() as u64).sum();
+        Ok(Prompts { prompts, tokens: count, level, why, .. }) => {
             pool.note_prompt(count);
-            Known { prompts: Some(prompts), count, tokens: "exact" }
+            let tokens = match level {
+                Level::Tokens => "exact",
+                _ => why.as_ref().map_or("approximate", Unrouted::as_str),
+            };
+            Known { prompts: Some(prompts), count, level: level.as_str(), tokens }
         }
         Err(why) => Known::only_size(body.len(), why),
     }

@@ -1,6 +1,7 @@
 //! The body of an answer on its way to the client.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use hyper::body::Incoming;
 use kvasir_fleet::Reservation;
 
 use crate::access_log::AccessLog;
+use crate::owners::{IdTap, Owner, Owners};
 use crate::usage::UsageTap;
 
 /// An answer of our own, or an engine's.
@@ -27,9 +29,18 @@ pub(crate) struct Relay {
     first: Option<Frame<Bytes>>,
     rest: Incoming,
     tap: UsageTap,
+    /// Waits for the id of what the engine stores.
+    stores: Option<Box<Stores>>,
     ended: bool,
     log: AccessLog,
     reservation: Reservation,
+}
+
+#[derive(Debug)]
+struct Stores {
+    tap: IdTap,
+    owners: Arc<Owners>,
+    owner: Owner,
 }
 
 impl Relay {
@@ -37,15 +48,24 @@ impl Relay {
         first: Option<Frame<Bytes>>,
         rest: Incoming,
         reservation: Reservation,
+        stores: Option<(Arc<Owners>, Owner)>,
         log: AccessLog,
     ) -> Self {
-        Self { first, rest, tap: UsageTap::new(), ended: false, log, reservation }
+        let stores =
+            stores.map(|(owners, owner)| Box::new(Stores { tap: IdTap::default(), owners, owner }));
+        Self { first, rest, tap: UsageTap::new(), stores, ended: false, log, reservation }
     }
 
     fn note(&mut self, frame: &Frame<Bytes>) {
         if let Some(data) = frame.data_ref() {
             self.log.bytes_out += data.len() as u64;
             self.tap.see(data);
+            if let Some(stores) = &mut self.stores
+                && let Some(id) = stores.tap.see(data)
+            {
+                stores.owners.put(id, stores.owner.clone());
+                self.stores = None;
+            }
         }
     }
 }

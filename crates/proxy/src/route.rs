@@ -8,6 +8,8 @@ use kvasir_prompt::Api;
 pub(crate) enum Route {
     /// An API call for an engine.
     Api(Api),
+    /// About a stored response: for the engine that keeps it.
+    Stored,
     /// A configured path, forwarded by load.
     Forward,
     /// Answered from own state.
@@ -43,6 +45,13 @@ pub(crate) fn route(method: &Method, path: &str, forward_paths: &[String]) -> Ro
             Route::WrongMethod { allow: "POST" }
         };
     }
+    match stored_id(path) {
+        Some((_, false)) if method == Method::GET => return Route::Stored,
+        Some((_, false)) => return Route::WrongMethod { allow: "GET" },
+        Some((_, true)) if method == Method::POST => return Route::Stored,
+        Some((_, true)) => return Route::WrongMethod { allow: "POST" },
+        None => {}
+    }
     // A path with dot segments may name another resource at the engine than it does here.
     let forwarded = !has_dot_segments(path)
         && forward_paths.iter().any(|listed| match listed.strip_suffix('*') {
@@ -50,6 +59,17 @@ pub(crate) fn route(method: &Method, path: &str, forward_paths: &[String]) -> Ro
             None => path == listed,
         });
     if forwarded { Route::Forward } else { Route::Unknown }
+}
+
+/// The id in a path about a stored response, and whether the response is to be cancelled.
+pub(crate) fn stored_id(path: &str) -> Option<(&str, bool)> {
+    let rest = path.strip_prefix("/v1/responses/")?;
+    let (id, cancels) = match rest.strip_suffix("/cancel") {
+        Some(id) => (id, true),
+        None => (rest, false),
+    };
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    (!id.is_empty() && id.bytes().all(is_plain)).then_some((id, cancels))
 }
 
 /// Whether a path has a segment `.` or `..`, percent-encoded ones included.
@@ -80,6 +100,18 @@ mod tests {
             route(&Method::POST, "/metrics", &[]),
             Route::WrongMethod { allow: "GET, HEAD" }
         );
+    }
+
+    #[test]
+    fn paths_about_stored_responses() {
+        assert_eq!(get("/v1/responses/resp_1", &[]), Route::Stored);
+        assert_eq!(route(&Method::POST, "/v1/responses/resp_1/cancel", &[]), Route::Stored);
+        assert_eq!(get("/v1/responses/resp_1/cancel", &[]), Route::WrongMethod { allow: "POST" });
+        for path in ["/v1/responses/", "/v1/responses/..", "/v1/responses/a/b", "/v1/responses/%2e"]
+        {
+            assert_eq!(get(path, &[]), Route::Unknown, "{path}");
+        }
+        assert_eq!(stored_id("/v1/responses/resp_1/cancel"), Some(("resp_1", true)));
     }
 
     #[test]

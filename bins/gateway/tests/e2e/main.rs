@@ -15,6 +15,7 @@ mod own;
 mod policies;
 mod requests;
 mod routing;
+mod shapes;
 mod shutdown;
 mod sims;
 mod tenants;

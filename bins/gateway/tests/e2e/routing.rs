@@ -57,6 +57,7 @@ async fn a_warm_prompt_goes_to_the_replica_that_holds_it() {
             reason: cold.to_owned(),
             overlap: 0,
             prompt: 70,
+            level: "tokens".to_owned(),
             tokens: "exact".to_owned(),
             trust: "exact".to_owned(),
         };
@@ -267,8 +268,8 @@ async fn what_cannot_be_rendered_is_served_by_load_with_the_reason() {
         (CHAT, json!({"messages": "no list"}), "body"),
         (COMPLETIONS, json!({"prompt": "a", "suffix": "b"}), "unsupported_field"),
         (COMPLETIONS, json!({"prompt": {"no": "prompt"}}), "body"),
-        ("/v1/responses", json!({"input": "Hi"}), "unsupported_api"),
-        ("/v1/embeddings", json!({"input": "Hi"}), "unsupported_api"),
+        ("/v1/rerank", json!({"query": "Hi", "documents": ["a"]}), "pairs"),
+        ("/tokenize", json!({"prompt": "Hi"}), "unsupported_api"),
     ] {
         let decision = Decision::of(&gateway.post(path, &body).await);
         assert_eq!((&*decision.tokens, decision.overlap), (why, 0), "{path} {body}");

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kvasir_prompt::{Api, LoadError, Renderer};
+use kvasir_prompt::{Api, Level, LoadError, Prompts, Renderer, Unrouted};
 
 use super::refusal::Refusal;
 
@@ -44,7 +44,10 @@ impl Text {
             ));
         };
         let inline = body.len() <= INLINE;
-        let read = move || renderer.prompts(api, &body).map(|read| read.prompts);
+        let read = move || match renderer.prompts(api, &body)? {
+            Prompts { level: Level::Tokens, prompts, .. } => Ok(prompts),
+            Prompts { why, .. } => Err(why.unwrap_or(Unrouted::NoTemplate)),
+        };
         let read = if inline {
             read()
         } else {

@@ -50,19 +50,60 @@ const BILLING_HEADER: &str = "x-anthropic-billing-header";
 
 /// One content part.
 enum Part {
-    Text { text: String, extra: Vec<(String, Json)> },
+    Text {
+        text: String,
+        extra: Vec<(String, Json)>,
+    },
     Reference(String),
+    /// An image or the like, by its kind.
+    Media(String),
+    /// What stands for the first image or the like.
+    Mark(&'static str),
 }
 
-/// The conversation as the template gets it. `knows_developer`: the template handles that role.
+/// Images and the like in a conversation.
+#[derive(Debug, Default)]
+pub(crate) struct Media {
+    /// A text to put where the first one is.
+    pub(crate) mark: Option<&'static str>,
+    /// The kind of the first one.
+    pub(crate) first: Option<String>,
+    pub(crate) count: usize,
+}
+
+/// What decides how messages are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reading {
+    pub(crate) format: ContentFormat,
+    /// The template handles this role.
+    pub(crate) knows_developer: bool,
+    /// See [`super::Chat::keeps_key_order`].
+    pub(crate) keeps_key_order: bool,
+}
+
+impl Media {
+    fn part(&mut self, kind: String) -> Part {
+        self.count += 1;
+        let is_first = self.first.is_none();
+        if is_first {
+            self.first = Some(kind.clone());
+        }
+        match self.mark {
+            Some(mark) if is_first => Part::Mark(mark),
+            _ => Part::Media(kind),
+        }
+    }
+}
+
+/// The conversation as the template gets it.
 pub(crate) fn conversation(
     messages: Vec<Dict>,
-    format: ContentFormat,
-    knows_developer: bool,
+    reading: Reading,
+    media: &mut Media,
 ) -> Result<Vec<Dict>, Unrouted> {
     let mut out =
-        messages.into_iter().map(|m| message(m, format)).collect::<Result<Vec<_>, _>>()?;
-    if !knows_developer && out.iter().any(|m| m.str("role") == Some("developer")) {
+        messages.into_iter().map(|m| message(m, reading, media)).collect::<Result<Vec<_>, _>>()?;
+    if !reading.knows_developer && out.iter().any(|m| m.str("role") == Some("developer")) {
         for m in &mut out {
             if m.str("role") == Some("developer") {
                 m.set("role", Json::Str("system".to_owned()));
@@ -74,19 +115,19 @@ pub(crate) fn conversation(
     Ok(out)
 }
 
-fn message(mut source: Dict, format: ContentFormat) -> Result<Dict, Unrouted> {
+fn message(mut source: Dict, reading: Reading, media: &mut Media) -> Result<Dict, Unrouted> {
     let Some(Json::Str(role)) = source.remove("role") else {
         return Err(wrong_type("messages.role", "a string"));
     };
-    let mut parts = parts(&mut source, &role)?;
+    let mut parts = parts(&mut source, &role, media)?;
     if role == "system" {
         parts = strip_billing_header(parts);
     }
     let mut out = Dict::default();
     out.set("role", Json::Str(role.clone()));
-    out.set("content", content(parts, format, &role));
+    out.set("content", content(parts, reading.format, &role));
     match role.as_str() {
-        "assistant" => assistant(&mut source, &mut out)?,
+        "assistant" => assistant(&mut source, &mut out, reading.keeps_key_order)?,
         "tool" => {
             if let Some(id) = source.remove("tool_call_id") {
                 out.set("tool_call_id", id);
@@ -105,7 +146,7 @@ fn message(mut source: Dict, format: ContentFormat) -> Result<Dict, Unrouted> {
     Ok(out)
 }
 
-fn parts(source: &mut Dict, role: &str) -> Result<Vec<Part>, Unrouted> {
+fn parts(source: &mut Dict, role: &str, media: &mut Media) -> Result<Vec<Part>, Unrouted> {
     match source.remove("content") {
         None => Ok(Vec::new()),
         Some(Json::Null) if matches!(role, "assistant" | "function") => Ok(Vec::new()),
@@ -115,13 +156,13 @@ fn parts(source: &mut Dict, role: &str) -> Result<Vec<Part>, Unrouted> {
             // an object, or the role is none of OpenAI's.
             let strings =
                 !KNOWN_ROLES.contains(&role) || items.iter().any(|i| i.as_dict().is_some());
-            items.into_iter().filter_map(|item| part(item, strings).transpose()).collect()
+            items.into_iter().filter_map(|item| part(item, strings, media).transpose()).collect()
         }
         Some(_) => Err(wrong_type("messages.content", "a string or a list of parts")),
     }
 }
 
-fn part(item: Json, strings: bool) -> Result<Option<Part>, Unrouted> {
+fn part(item: Json, strings: bool, media: &mut Media) -> Result<Option<Part>, Unrouted> {
     let mut part = match item {
         Json::Str(text) if strings => return Ok(Some(Part::Text { text, extra: Vec::new() })),
         Json::Dict(part) => part,
@@ -130,9 +171,7 @@ fn part(item: Json, strings: bool) -> Result<Option<Part>, Unrouted> {
     let has_uuid = part.non_null("uuid").is_some();
     let kind = match part.non_null("type") {
         Some(Json::Str(kind)) if !has_uuid => kind.clone(),
-        Some(Json::Str(kind)) if MEDIA.contains(&kind.as_str()) => {
-            return Err(Unrouted::Multimodal(kind.clone()));
-        }
+        Some(Json::Str(kind)) if MEDIA.contains(&kind.as_str()) => kind.clone(),
         Some(Json::Str(_)) | None => untyped(&part)?,
         Some(_) => return Err(wrong_type("messages.content.type", "a string")),
     };
@@ -141,7 +180,7 @@ fn part(item: Json, strings: bool) -> Result<Option<Part>, Unrouted> {
         "refusal" => "refusal",
         "thinking" => "thinking",
         "tool_reference" => "name",
-        media if MEDIA.contains(&media) => return Err(Unrouted::Multimodal(kind)),
+        known if MEDIA.contains(&known) => return Ok(Some(media.part(kind))),
         _ => return Err(Unrouted::Body(format!("unsupported content part type `{kind}`"))),
     };
     match part.remove(field) {
@@ -159,7 +198,7 @@ fn part(item: Json, strings: bool) -> Result<Option<Part>, Unrouted> {
 /// The kind of a part that does not say it.
 fn untyped(part: &Dict) -> Result<String, Unrouted> {
     if let Some(media) = MEDIA.iter().find(|m| part.contains(m)) {
-        return Err(Unrouted::Multimodal((*media).to_owned()));
+        return Ok((*media).to_owned());
     }
     if part.contains("tool_reference") {
         return Ok("tool_reference".to_owned());
@@ -182,11 +221,17 @@ fn content(parts: Vec<Part>, format: ContentFormat, role: &str) -> Json {
     let references = parts.iter().any(|p| matches!(p, Part::Reference(_)));
     // Tool results are given as one string unless they refer to tools.
     if format == ContentFormat::String || (role == "tool" && !references) {
-        let texts: Vec<String> = parts
+        // Here placeholders go before all text.
+        let is_mark = |p: &Part| matches!(p, Part::Mark(_));
+        let (marks, parts): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(is_mark);
+        let texts: Vec<String> = marks
             .into_iter()
+            .chain(parts)
             .map(|p| match p {
                 Part::Text { text, .. } => text,
                 Part::Reference(name) => name,
+                Part::Media(_) => String::new(),
+                Part::Mark(mark) => mark.to_owned(),
             })
             // In this format vLLM drops parts without text.
             .filter(|text| format == ContentFormat::OpenAi || !text.is_empty())
@@ -205,17 +250,35 @@ fn content(parts: Vec<Part>, format: ContentFormat, role: &str) -> Json {
                 out.set("type", Json::Str("tool_reference".to_owned()));
                 out.set("name", Json::Str(name));
             }
+            Part::Media(kind) => out.set("type", Json::Str(modality(&kind).to_owned())),
+            Part::Mark(mark) => {
+                out.set("type", Json::Str("text".to_owned()));
+                out.set("text", Json::Str(mark.to_owned()));
+            }
         }
         Json::Dict(out)
     };
     Json::List(parts.into_iter().map(dict).collect())
 }
 
-fn assistant(source: &mut Dict, out: &mut Dict) -> Result<(), Unrouted> {
+/// What templates know a kind of part as.
+fn modality(kind: &str) -> &'static str {
+    match kind {
+        "audio_url" | "input_audio" | "audio_embeds" => "audio",
+        "video_url" | "video_embeds" => "video",
+        "prompt_embeds" => "prompt_embeds",
+        _ => "image",
+    }
+}
+
+fn assistant(source: &mut Dict, out: &mut Dict, keeps_order: bool) -> Result<(), Unrouted> {
     match source.remove("tool_calls") {
         None | Some(Json::Null) => {}
         Some(Json::List(calls)) => {
-            let calls = calls.into_iter().map(tool_call).collect::<Result<Vec<_>, _>>()?;
+            let calls = calls
+                .into_iter()
+                .map(|call| tool_call(call, keeps_order))
+                .collect::<Result<Vec<_>, _>>()?;
             if !calls.is_empty() {
                 out.set("tool_calls", Json::List(calls));
             }
@@ -232,25 +295,30 @@ fn assistant(source: &mut Dict, out: &mut Dict) -> Result<(), Unrouted> {
 }
 
 /// A tool call: declared keys first, as pydantic orders them, and the arguments as an object.
-fn tool_call(call: Json) -> Result<Json, Unrouted> {
+fn tool_call(call: Json, keeps_order: bool) -> Result<Json, Unrouted> {
     let Json::Dict(mut call) = call else {
         return Err(wrong_type("messages.tool_calls", "a list of objects"));
     };
     if call.str("type") != Some("function") || call.str("id").is_none() {
         return Err(wrong_type("messages.tool_calls", "calls of type \"function\" with an id"));
     }
-    let Some(Json::Dict(mut function)) = call.remove("function") else {
+    let Some(Json::Dict(mut function)) = call.get("function").cloned() else {
         return Err(wrong_type("messages.tool_calls.function", "an object"));
     };
     if function.str("name").is_none() {
         return Err(wrong_type("messages.tool_calls.function.name", "a string"));
     }
-    let Some(Json::Str(text)) = function.remove("arguments") else {
+    let Some(text) = function.str("arguments") else {
         return Err(wrong_type("messages.tool_calls.function.arguments", "a string"));
     };
-    function.set("arguments", arguments(&text)?);
-    call.set("function", Json::Dict(function.declared_first(&["arguments", "name"])));
-    Ok(Json::Dict(call.declared_first(&["id", "function", "type"])))
+    let arguments = arguments(text)?;
+    function.set("arguments", arguments);
+    if !keeps_order {
+        function = function.declared_first(&["arguments", "name"]);
+        call = call.declared_first(&["id", "function", "type"]);
+    }
+    call.set("function", Json::Dict(function));
+    Ok(Json::Dict(call))
 }
 
 /// Arguments parsed; whatever is no object becomes an empty one, so that a bad call in the

@@ -22,6 +22,7 @@ fn reads_the_fields() {
             n: 3,
             cache_salt: Some("s".to_owned()),
             prompt_logprobs: true,
+            previous_response_id: None,
         }
     );
     assert_eq!(parse("{}").unwrap(), Envelope::default());
@@ -156,5 +157,22 @@ proptest! {
         let value = serde_json::Value::Object(object);
         let body = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) };
         prop_assert_eq!(Envelope::parse(&body.unwrap()).unwrap().model, Some(name));
+    }
+}
+
+#[test]
+fn a_stored_response_is_named() {
+    let id = |body: &str| Envelope::parse(body.as_bytes()).unwrap().previous_response_id;
+    assert_eq!(
+        id(r#"{"previous_response_id":"a","previous_response_id":"resp_1"}"#).as_deref(),
+        Some("resp_1")
+    );
+    for none in [
+        r#"{"previous_response_id":null}"#,
+        r#"{"previous_response_id":""}"#,
+        r#"{"previous_response_id":5}"#,
+        "{}",
+    ] {
+        assert_eq!(id(none), None, "{none}");
     }
 }

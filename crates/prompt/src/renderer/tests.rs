@@ -41,20 +41,22 @@ struct Sweep<'a> {
 
 #[derive(Deserialize)]
 struct SweepTemplate {
-    content_format: Option<String>,
     frozen: Option<BTreeMap<String, String>>,
     cases: BTreeMap<String, serde_json::Value>,
 }
 
-/// Published templates from `$KVASIR_TOKENIZERS/.templates` against `template-sweep.json` of
-/// `$KVASIR_CHAT_GOLDEN`.
+/// Cases of templates that differ, and why.
+const OPEN: &[(&str, usize, &str)] =
+    &[("meetkai-functionary-medium-v3.1", 13, "`\"a\"|safe + x` does not escape `x` here")];
+
+/// Published templates from `$KVASIR_TOKENIZERS/.templates` against the recorded sweep.
 #[test]
 #[ignore = "needs templates that must not be redistributed"]
-fn published_templates() {
+fn external_published_templates() {
     let templates =
         PathBuf::from(std::env::var_os("KVASIR_TOKENIZERS").unwrap()).join(".templates");
-    let goldens = PathBuf::from(std::env::var_os("KVASIR_CHAT_GOLDEN").unwrap());
-    let text = fs::read_to_string(goldens.join("template-sweep.json")).unwrap();
+    let golden = testdata().join("chat-golden/external/template-sweep.json");
+    let text = fs::read_to_string(golden).unwrap();
     let sweep: Sweep<'_> = serde_json::from_str(&text).unwrap();
     let dir = std::env::temp_dir().join(format!("kvasir-prompt-sweep-{}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
@@ -63,15 +65,13 @@ fn published_templates() {
     fs::write(dir.join("tokenizer_config.json"), config).unwrap();
     fs::write(dir.join("config.json"), r#"{"model_type":"llama"}"#).unwrap();
     let (mut equal, mut total, mut whole) = (0, 0, 0);
+    let mut unexpected = Vec::new();
     for (name, template) in &sweep.templates {
         let source = fs::read(templates.join(format!("{name}.jinja"))).unwrap();
         fs::write(dir.join("chat_template.jinja"), source).unwrap();
         let now = template.frozen.as_ref().and_then(|f| f.get("now"));
         let time = frozen_time(now.map_or("2000-01-01T00:00:00", String::as_str));
         let mut renderer = Renderer::load_with(&dir, Limits::default(), move || time).unwrap();
-        if std::env::var_os("KVASIR_SHOW_FORMAT").is_some() {
-            println!("FORMAT {name} {:?}", renderer.plain.ready().map(|t| t.content_format));
-        }
         // The sweep was recorded with the string format throughout.
         if let TemplateState::Ready(template) = &mut renderer.plain {
             template.content_format = ContentFormat::String;
@@ -95,12 +95,14 @@ fn published_templates() {
         total += template.cases.len();
         equal += template.cases.len() - wrong.len();
         whole += usize::from(wrong.is_empty());
-        if !wrong.is_empty() {
-            println!("{name} ({:?}): {} differ", template.content_format, wrong.len());
+        let open = OPEN.iter().find(|open| open.0 == name).map_or(0, |open| open.1);
+        if wrong.len() != open {
+            let count = wrong.len();
             wrong.truncate(4);
-            println!("{}", wrong.join("\n"));
+            unexpected.push(format!("{name}: {count} differ, {open} known\n{}", wrong.join("\n")));
         }
     }
     fs::remove_dir_all(&dir).unwrap();
     println!("{equal} of {total} equal, {whole} of {} templates fully", sweep.templates.len());
+    assert!(unexpected.is_empty(), "{}", unexpected.join("\n"));
 }

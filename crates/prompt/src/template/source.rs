@@ -88,6 +88,13 @@ pub(crate) fn rewrite(source: &str) -> String {
     out
 }
 
+/// Whether there is a `{% generation %}` tag.
+pub(crate) fn has_generation(source: &str) -> bool {
+    let is_tag =
+        |piece: &Piece<'_>| piece.kind == Kind::Statement && piece.inner.trim() == "generation";
+    pieces(source).iter().any(is_tag)
+}
+
 fn rewrite_statement(piece: &Piece<'_>) -> Option<String> {
     if piece.kind != Kind::Statement {
         return None;

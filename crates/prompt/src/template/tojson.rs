@@ -2,14 +2,12 @@
 //! `ensure_ascii=False`, no HTML escaping.
 #![expect(clippy::needless_pass_by_value, reason = "the signatures are minijinja's")]
 
-use std::fmt::Write as _;
-
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
 use super::python::float_repr;
 use super::value::PyNum;
-use crate::json::MAX_DEPTH;
+use crate::json::{MAX_DEPTH, write_string};
 
 struct Style {
     ascii: bool,
@@ -69,6 +67,9 @@ fn write(value: &Value, style: &Style, depth: usize, out: &mut String) -> Result
         ValueKind::Number => out.push_str(&number(value)),
         ValueKind::String => write_string(value.as_str().unwrap_or_default(), style.ascii, out),
         ValueKind::Map => write_map(value, style, depth, out)?,
+        ValueKind::Iterable if value.len().is_none() => {
+            return Err(invalid("Object of type generator is not JSON serializable"));
+        }
         ValueKind::Seq | ValueKind::Iterable => {
             let mut any = false;
             out.push('[');
@@ -151,32 +152,4 @@ fn new_line(style: &Style, depth: usize, out: &mut String) {
             out.push_str(indent);
         }
     }
-}
-
-fn write_string(s: &str, ascii: bool, out: &mut String) {
-    out.push('"');
-    for c in s.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\0'..='\u{1f}' => push_unicode(u32::from(c), out),
-            // Python's pattern for ASCII output ends at the tilde.
-            _ if ascii && c > '~' => {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    push_unicode(u32::from(*unit), out);
-                }
-            }
-            _ => out.push(c),
-        }
-    }
-    out.push('"');
-}
-
-fn push_unicode(code: u32, out: &mut String) {
-    let _ = write!(out, "\\u{code:04x}");
 }

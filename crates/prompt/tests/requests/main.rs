@@ -181,10 +181,15 @@ fn media_is_named() {
         (json!({"image_url": "http://x/y.png"}), "image_url"),
         (json!({"type": "image_url", "image_url": null, "uuid": "u"}), "image_url"),
     ] {
-        let got = chat(
-            &json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, part]}]}),
-        );
-        assert_eq!(got, Err(Unrouted::Multimodal(kind.to_owned())));
+        let body = json!({"messages": [{"role": "system", "content": "Before. "},
+            {"role": "user", "content": [{"type": "text", "text": "a"}, part]}]});
+        let got = DUMPER.prompts(Api::Chat, body.to_string().as_bytes()).unwrap();
+        assert_eq!(got.level, Level::Text);
+        assert_eq!(got.why, Some(Unrouted::Multimodal(kind.to_owned())));
+        // The placeholder goes before all text of its message, wherever the part is.
+        let text = got.texts[0].as_deref().unwrap();
+        assert!(text.ends_with(r#"{"role": "user", "content": ""#), "{text}");
+        assert!(got.tokens > got.prompts[0].len() as u64);
     }
 }
 
@@ -226,19 +231,13 @@ fn kwargs_and_fields() {
 
 #[test]
 fn unsupported_apis_say_so() {
-    for path in [
-        "/v1/responses",
-        "/v1/messages",
-        "/v1/embeddings",
-        "/rerank",
-        "/v1/score",
-        "/tokenize",
-        "/detokenize",
-    ] {
+    for path in ["/tokenize", "/detokenize"] {
         let api = Api::from_path(path).unwrap();
         let got = DUMPER.prompts(api, b"{}").unwrap_err();
         assert_eq!(got.as_str(), "unsupported_api");
     }
+    let stored = br#"{"input":"x","previous_response_id":"resp_1"}"#;
+    assert_eq!(DUMPER.prompts(Api::Responses, stored), Err(Unrouted::StoredResponse));
     assert_eq!(Api::from_path("/v1/chat/completions"), Some(Api::Chat));
     assert_eq!(Api::from_path("/v1/chat/completions/"), None);
     assert!(Api::Messages.is_generation() && !Api::Tokenize.is_generation());

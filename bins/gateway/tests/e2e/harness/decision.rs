@@ -15,6 +15,7 @@ pub(crate) struct Decision {
     /// Tokens of the prompt the endpoint was credited with.
     pub(crate) overlap: u64,
     pub(crate) prompt: u64,
+    pub(crate) level: String,
     pub(crate) tokens: String,
     pub(crate) trust: String,
 }
@@ -44,6 +45,7 @@ impl Decision {
             reason: take("reason").to_owned(),
             overlap: take("overlap").parse().unwrap(),
             prompt: take("prompt").parse().unwrap(),
+            level: take("level").to_owned(),
             tokens: take("tokens").to_owned(),
             trust: take("trust").to_owned(),
         };

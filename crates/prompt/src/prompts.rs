@@ -1,0 +1,70 @@
+//! What is known of a request's prompts.
+
+use crate::Unrouted;
+
+/// Sizes above which no prompt is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes of prompt text one request may have (all its prompts together; 4 bytes count
+    /// for a token id).
+    pub prompt_bytes: usize,
+    /// Most prompts in one request.
+    pub prompts: usize,
+}
+
+impl Default for Limits {
+    /// 8 MiB, which is more than a million tokens of text, and 1,024 prompts.
+    fn default() -> Self {
+        Self { prompt_bytes: 8 << 20, prompts: 1024 }
+    }
+}
+
+/// How far the prompts of a request are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Level {
+    /// The exact token ids.
+    Tokens,
+    /// The text, or the beginning of it: the ids are those of that text, and what the engine is
+    /// given may go on or be put together otherwise. [`Prompts::why`] says why.
+    Text,
+}
+
+impl Level {
+    /// A word for metrics, logs and headers.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::Text => "text",
+        }
+    }
+}
+
+/// What the engine will be given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompts {
+    /// The token ids of each prompt; at least one prompt, each may be empty.
+    pub prompts: Vec<Vec<u32>>,
+    /// How far the ids are known.
+    pub level: Level,
+    /// Why the level is not [`Level::Tokens`].
+    pub why: Option<Unrouted>,
+    /// The text of each prompt, for explaining and debugging; `None` where the request gave ids.
+    pub texts: Vec<Option<String>>,
+    /// Tokens of all prompts together; an estimate unless the level is [`Level::Tokens`].
+    pub tokens: u64,
+}
+
+impl Prompts {
+    /// Prompts whose ids are exact.
+    pub(crate) fn exact(prompts: Vec<Vec<u32>>, texts: Vec<Option<String>>) -> Self {
+        let tokens = prompts.iter().map(|prompt| prompt.len() as u64).sum();
+        Self { prompts, level: Level::Tokens, why: None, texts, tokens }
+    }
+
+    /// The same as no more than an approximation.
+    pub(crate) fn approximate(self, why: Unrouted) -> Self {
+        Self { level: Level::Text, why: Some(why), ..self }
+    }
+}
