@@ -156,3 +156,42 @@ fn what_cannot_be_computed_says_why_and_what_to_do() {
         assert_eq!(hash(args).status.code(), Some(2), "{args:?}");
     }
 }
+
+#[test]
+fn what_changes_nothing_is_said_and_what_cannot_be_is_refused() {
+    let note = |args: &[&str], flag: &str| {
+        let output = hash(&[args, &["--block-size=2", "--tokens=1,2"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
+        assert_eq!(said.contains(&format!("{flag} changes nothing")), !flag.is_empty(), "{said}");
+        assert_eq!(said.contains("changes nothing"), !flag.is_empty(), "{said}");
+    };
+    note(&["--engine=loxilb", "--seed=0", "--cache-salt=s"], "--cache-salt");
+    note(&["--engine=sglang", "--engine-version=0.5.9", "--cache-salt=s"], "--cache-salt");
+    note(&["--engine=sglang", "--engine-version=0.5.18", "--cache-salt=s"], "");
+    note(&["--engine=vllm", "--engine-version=0.32.0", "--lora=a=/b", "--lora-id=1"], "--lora-id");
+    note(&["--engine=vllm", "--engine-version=0.32.0", "--lora=a=/b", "--cache-salt=s"], "");
+    note(&["--engine=trtllm", "--engine-version=v1", "--lora-id=1"], "");
+    for (args, why) in [
+        (&["--engine=trtllm", "--engine-version=1.2.0"][..], "v1 or v2"),
+        (&["--engine=sglang", "--engine-version=0.5.23", "--seed=0"], "leave --seed out"),
+        (&["--engine=vllm", "--engine-version=0.32.0", "--seed=unset"], "leave --seed out"),
+    ] {
+        let output = hash(&[args, &["--block-size=2", "--tokens=1,2"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn sglangs_events_carry_the_key_signed() {
+    let said = json_of(&[
+        "--engine=sglang",
+        "--engine-version=0.5.23",
+        "--block-size=4",
+        "--tokens=1,2,3,4",
+    ]);
+    assert_eq!(said["blocks"][0]["key"], "14958615928728313947");
+    assert_eq!(said["blocks"][0]["signed"], "-3488128144981237669");
+}

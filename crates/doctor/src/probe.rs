@@ -238,7 +238,10 @@ impl<'a> Sender<'a> {
         if let (Some(listener), false) = (listener, matches!(step.outcome, Outcome::Failed(_))) {
             self.await_blocks(prompt, listener).await;
             let fewer = step.outcome.cached().zip(step.predicted).is_some_and(|(c, p)| c < p);
-            if fewer && listener.collected().removals > removals {
+            // An eviction's event may come after the answer it explains.
+            let evicted = |listener: &Listener| listener.collected().removals > removals;
+            if fewer && listener.until(Instant::now() + IMPATIENT, evicted).await {
+                self.await_blocks(prompt, listener).await;
                 step.outcome = Outcome::Silent(EVICTED);
             }
         }

@@ -227,6 +227,13 @@ pub(crate) fn look_back(heard: &Collected, before: u64, answered: usize, legs: &
         *leg = legs::lost(&leg.finding);
     } else if answered >= MANY_PROMPTS && heard.batches > before && heard.live() == 0 {
         *leg = legs::only_replayed(&leg.finding);
+    } else if heard.batches > before {
+        let more = heard.batches - before;
+        leg.finding = format!("{}; {more} more while prompts were sent", leg.finding);
+        // It waited for just that; where other ranks are left to be looked at, the remedy says so.
+        if heard.live() > 0 && leg.remedy.as_deref() == Some(legs::SEND_A_REQUEST) {
+            *leg = Leg::ok(LegName::Events, leg.finding.clone());
+        }
     }
 }
 

@@ -12,7 +12,8 @@ of libraries, times) is not compared.
 
 TensorRT-LLM publishes no Python source on PyPI: give its tensorrt_llm/runtime/kv_cache_hash.py with
 --trtllm-source, or its file is left out, and said so. vllm-scheduler/ runs an installed vLLM: see
-its README. A release that is not in the index yet is made with --release and added to it.
+its README. A release that is not in the index yet (--release) is added to it: with the file of a
+release whose vectors are the same, else with a new one.
 """
 import argparse, hashlib, json, os, shutil, subprocess, sys, sysconfig, tarfile, tempfile, urllib.request, venv, zipfile
 from pathlib import Path
@@ -41,13 +42,26 @@ class Kind:
         self.name, self.directory, self.index_key = name, directory, index_key
         self.prefix, self.package, self.script = prefix, package, script
 
-    def files(self, release):
-        """(file, release) for each distinct file, or for one release."""
-        index = json.loads((GOLDEN / self.directory / 'index.json').read_text())[self.index_key]
-        if release:
-            return [(index.get(release, f'{self.prefix}{release}.json'), release)]
-        own = {name: name[len(self.prefix):-len('.json')] for name in index.values()}
+    def index_path(self):
+        return GOLDEN / self.directory / 'index.json'
+
+    def index(self):
+        return json.loads(self.index_path().read_text())[self.index_key]
+
+    def own_file(self, release):
+        return f'{self.prefix}{release}.json'
+
+    def files(self):
+        """(file, release) for each distinct file: the release it is named after."""
+        own = {name: name[len(self.prefix):-len('.json')] for name in self.index().values()}
         return sorted(own.items(), key=lambda item: version_key(item[1]))
+
+    def add(self, release, name):
+        """Adds a release to the index, in order."""
+        index = json.loads(self.index_path().read_text())
+        entries = {**index[self.index_key], release: name}
+        index[self.index_key] = dict(sorted(entries.items(), key=lambda item: version_key(item[0])))
+        self.index_path().write_text(json.dumps(index, indent=1) + '\n')
 
 
 KINDS = [
@@ -168,6 +182,26 @@ def settle(made, kept, check):
     return same
 
 
+def settle_release(kind, release, made, check):
+    """Compares one release with the file it shares with others, or finds it a place in the index."""
+    vectors = lambda doc: {k: v for k, v in comparable(doc).items() if k not in ('version', 'source_sha256')}
+    new = vectors(json.loads(made.read_text()))
+    known = lambda name: vectors(json.loads((GOLDEN / kind.directory / name).read_text()))
+    index = kind.index()
+    if name := index.get(release):
+        same = known(name) == new
+        say(f'  {release}: {"same vectors as" if same else "DIFFERS from"} {kind.directory}/{name}')
+        return same
+    alike = next((name for name, _ in reversed(kind.files()) if known(name) == new), None)
+    say(f'  {release}: not in the index; ' + (f'same vectors as {alike}' if alike else 'vectors of its own'))
+    if not check:
+        if alike is None:
+            shutil.copyfile(made, GOLDEN / kind.directory / kind.own_file(release))
+        kind.add(release, alike or kind.own_file(release))
+        say(f'  {kind.directory}/index.json: {release} added')
+    return alike is not None
+
+
 def main():
     parse = argparse.ArgumentParser(prog='cargo xtask golden', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parse.add_argument('--check', action='store_true', help='compare only; exit status 1 where a file differs')
@@ -189,11 +223,15 @@ def main():
     run = lambda script, *words: subprocess.run([python, HERE / script, *words], check=True, stdout=subprocess.DEVNULL)
     same = []
     for kind in (kind for kind in KINDS if kind.name in chosen):
-        for name, release in kind.files(args.release):
+        files = [(None, args.release)] if args.release else kind.files()
+        for name, release in files:
             tree = fetch(kind.package, release, work)
             native = [native_hash(python, tree, release)] if kind.package == 'sglang' else []
             run(kind.script, tree, release, *native, made)
-            same.append(settle(made, GOLDEN / kind.directory / name, args.check))
+            if name is None and kind.index().get(release) != kind.own_file(release):
+                same.append(settle_release(kind, release, made, args.check))
+            else:
+                same.append(settle(made, GOLDEN / kind.directory / (name or kind.own_file(release)), args.check))
     if 'pickle-edges' in chosen:
         run('gen_pickle_edges.py', made)
         same.append(settle(made, GOLDEN / 'vllm-hash' / 'pickle-edges.json', args.check))

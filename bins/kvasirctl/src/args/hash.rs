@@ -7,8 +7,8 @@ use kvasir_kv_hash::{Engine, vllm};
 
 /// Computes the block hashes an engine gives a prompt, from its token ids: what its events carry.
 ///
-/// Exit status 1 where they cannot be computed outside the engine; the message says why and what to
-/// do instead.
+/// Exit status 1 where they cannot be computed outside the engine, or by no known contract; the
+/// message says why and what to do instead. 2 for arguments that cannot be.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct HashArgs {
     /// The engine.
@@ -36,7 +36,7 @@ pub(crate) struct HashArgs {
     #[arg(long, value_name = "NAME[=PATH]", value_parser = lora)]
     pub(crate) lora: Option<vllm::Lora>,
     /// The adapter's number: vLLM's `lora_int_id` up to 0.11.0, TensorRT-LLM's task id.
-    #[arg(long, value_name = "N", requires = "lora")]
+    #[arg(long, value_name = "N")]
     pub(crate) lora_id: Option<u64>,
     /// An image or the like: vLLM's identifier of it, the index of its first placeholder token and
     /// their number; may be given several times, in prompt order.

@@ -21,6 +21,9 @@ pub(super) const REPLAY_FLAG: &str = "\"replay_endpoint\":\"tcp://*:5558\" in --
 pub(super) const REPLAY_COST: &str =
     "a lost message or a restart of the gateway costs all that is known of the cache";
 
+/// What tells whether a topic is the right one.
+pub(super) const SEND_A_REQUEST: &str = "send a request while this runs, or run with --probe";
+
 /// Nothing can be connected to where the publisher should be.
 pub(super) fn unreached(place: &Place, facts: &Facts, why: &Unreached) -> Leg {
     let (told, publisher) = (shown(&place.told), &place.publisher);
@@ -71,6 +74,20 @@ pub(super) fn connected(place: &Place, facts: &Facts, heard: &Collected) -> Leg 
     }
     if !place.topic.is_empty() {
         finding = format!("{finding}; topic {:?}", place.topic);
+    }
+    if let Some(published) = place.other_topic() {
+        let finding = format!("{finding}; the engine publishes under {:?}", shown(published));
+        return Leg::off(
+            LegName::Events,
+            finding,
+            "correct --topic (`topic` in a configuration): live messages under another one do not \
+             arrive",
+        );
+    }
+    // Replays are not told apart by topic: they prove nothing of it.
+    if place.published_topic.is_none() && !place.topic.is_empty() && heard.live() == 0 {
+        let finding = format!("{finding}; nothing live under this topic so far");
+        return Leg::unknown(LegName::Events, finding, SEND_A_REQUEST);
     }
     if facts.card.ranks.len() > 1 {
         // The gateway follows them all.
@@ -151,7 +168,7 @@ pub(super) fn replay(
 /// How far back the socket's history goes.
 fn history(stats: &StreamStats, heard: &Collected) -> String {
     match heard.history {
-        None if stats.last_seq.is_none() => "nothing was published yet".to_owned(),
+        None if stats.last_seq.is_none() => "nothing was published before this check".to_owned(),
         None => "it holds no batch that could be used".to_owned(),
         Some((0, 0)) => "holds the only batch so far".to_owned(),
         Some((0, last)) => format!("holds {} batches, back to the first", last.saturating_add(1)),

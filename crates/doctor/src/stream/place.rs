@@ -20,7 +20,10 @@ pub(super) struct Place {
     pub(super) replay: Replay,
     /// It is bound to the engine's loopback, which is this machine's, too.
     pub(super) replay_is_local: bool,
+    /// The topic listened to.
     pub(super) topic: String,
+    /// The topic published under, where the engine tells.
+    pub(super) published_topic: Option<String>,
     /// vLLM connects to such an address instead of binding it.
     pub(super) connects: bool,
     /// The rank it publishes for, where there are several and it is known.
@@ -90,8 +93,18 @@ fn given(
     let topic = target.topic.clone();
     let told = told.to_owned();
     let rank = same.filter(|_| sources.len() > 1).map(|source| source.rank);
-    let (replay_is_local, connects, ranks) = (false, false, None);
-    Ok(Place { told, publisher, replay, replay_is_local, topic, connects, rank, ranks })
+    let published_topic = same.map(|source| source.topic.clone());
+    Ok(Place {
+        told,
+        publisher,
+        replay,
+        replay_is_local: false,
+        topic,
+        published_topic,
+        connects: false,
+        rank,
+        ranks: None,
+    })
 }
 
 /// The first publisher that the engine names.
@@ -136,7 +149,25 @@ fn named(
     let replay_is_local = here && told_replay.is_some_and(is_loopback);
     let topic = topic.clone();
     let rank = ranks.as_ref().map(|_| source.rank);
-    Ok(Place { told, publisher, replay, replay_is_local, topic, connects, rank, ranks })
+    let published_topic = Some(source.topic.clone());
+    Ok(Place {
+        told,
+        publisher,
+        replay,
+        replay_is_local,
+        topic,
+        published_topic,
+        connects,
+        rank,
+        ranks,
+    })
+}
+
+impl Place {
+    /// The topic published under, if it is not among those listened to: all that begin alike.
+    pub(super) fn other_topic(&self) -> Option<&str> {
+        self.published_topic.as_deref().filter(|topic| !topic.starts_with(&self.topic))
+    }
 }
 
 /// Whether vLLM's publisher connects to this endpoint: it binds wildcards and local sockets only.

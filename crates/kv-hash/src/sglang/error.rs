@@ -11,8 +11,8 @@ pub enum ContractError {
     BadVersion(#[from] BadVersion),
     /// No generation is known for this version.
     #[error(
-        "the page-hash contract of SGLang {version} is not known: {why}; to assume one, pass the \
-         first release of a generation (`Generation::first_release`)"
+        "the page-hash contract of SGLang {version} is not known: {why}; to assume one, give the \
+         first release of a generation instead"
     )]
     UnverifiedVersion {
         /// The version asked for.

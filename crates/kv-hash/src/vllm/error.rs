@@ -13,8 +13,8 @@ pub enum ContractError {
     BadVersion(#[from] BadVersion),
     /// No generation is known for this version.
     #[error(
-        "the block-hash contract of vLLM {version} is not known: {why}; to assume one, pass the \
-         first release of a generation (`Generation::first_release`)"
+        "the block-hash contract of vLLM {version} is not known: {why}; to assume one, give the \
+         first release of a generation instead"
     )]
     UnverifiedVersion {
         /// The version asked for.
@@ -78,7 +78,10 @@ pub enum ContractError {
         version: Version,
     },
     /// This generation hashes a part of the adapter's identity that was not given.
-    #[error("generation {generation:?} hashes the LoRA adapter's {part}, which was not given")]
+    #[error(
+        "vLLM {} and later of its generation hash the LoRA adapter's {part}, which was not given",
+        generation.first_release()
+    )]
     LoraPartMissing {
         /// The engine's generation.
         generation: Generation,
