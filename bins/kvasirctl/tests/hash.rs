@@ -129,22 +129,56 @@ fn tokens_come_from_a_file_and_mistakes_are_located() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("tokens.json") && said.contains("line 2"), "{said}");
     std::fs::remove_dir_all(&dir).unwrap();
+    let output = hash(&[&common[..], &["--tokens-file", &path]].concat());
+    assert_eq!(output.status.code(), Some(1));
+}
+
+/// The exit status and what is said of two tokens in one block.
+fn said(args: &[&str]) -> (Option<i32>, String) {
+    let output = hash(&[args, &["--block-size=2", "--tokens=1,2"]].concat());
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 #[test]
 fn what_cannot_be_computed_says_why_and_what_to_do() {
-    let cases = [
-        (&["--engine-version=0.32.0", "--algo=xxhash"][..], "random"),
-        (&["--engine-version=0.28.0"], "random"),
-        (&["--engine-version=0.10.0", "--algo=builtin", "--seed=0"], "builtin"),
-        (&["--engine-version=0.32.0", "--seed=0", "--lora=sql"], "path"),
-        (&["--engine-version=7", "--seed=0"], "7"),
-    ];
-    for (args, why) in cases {
-        let output = hash(&[&["--engine=vllm", "--block-size=2", "--tokens=1,2"], args].concat());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+    for (engine, args, why) in [
+        ("vllm", &["--engine-version=0.32.0", "--algo=xxhash"][..], "random"),
+        ("vllm", &["--engine-version=0.28.0"], "random"),
+        ("vllm", &["--engine-version=0.10.0", "--algo=builtin", "--seed=0"], "builtin"),
+        ("sglang", &["--engine-version=0.5.23", "--lora=sql"], "`lora_name` of events instead"),
+        ("sglang", &["--engine-version=0.5.9", "--item=a@0+1"], "--item"),
+        ("trtllm", &["--engine-version=v1", "--cache-salt=s"], "std::hash"),
+    ] {
+        let (status, said) = said(&[&["--engine", engine], args].concat());
+        assert_eq!(status, Some(1), "{args:?}: {said}");
         assert!(said.contains(why), "{args:?}: {said}");
+        // Once, though the error has a source that says the same.
+        assert_eq!(said.matches(why).count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn arguments_that_cannot_be() {
+    for (engine, args, why) in [
+        ("vllm", &["--engine-version=7", "--seed=0"][..], "\"7\" is not a version number"),
+        ("vllm", &["--engine-version=0.99.0"], "give its number"),
+        ("vllm", &["--engine-version=0.32.0", "--algo=md5"], "sha256_cbor"),
+        ("vllm", &["--engine-version=0.12.0", "--algo=xxhash", "--seed=0"], "no hash algorithm"),
+        ("vllm", &["--engine-version=0.32.0", "--lora=sql"], "--lora NAME=PATH"),
+        ("vllm", &["--engine-version=0.11.0", "--seed=0", "--lora=sql"], "--lora-id N"),
+        ("vllm", &["--engine-version=0.11.0", "--seed=0", "--lora-id=1"], "needs --lora"),
+        ("vllm", &["--engine-version=0.32.0", "--seed=unset"], "leave --seed out"),
+        ("sglang", &["--engine-version=0.5.23", "--seed=0"], "leave --seed out"),
+        ("sglang", &["--engine-version=0.5.21", "--algo=dynamo"], "0.5.22 and later"),
+        ("trtllm", &["--engine-version=1.2.0"], "--engine-version v1 or v2"),
+        ("trtllm", &["--engine-version=v2", "--seed=0"], "leave --seed out"),
+        ("trtllm", &["--engine-version=v2", "--lora=sql"], "--lora-id N"),
+        ("trtllm", &["--engine-version=v1", "--algo=v2_sha256"], "no hash algorithm"),
+        ("loxilb", &["--algo=sha256"], "not a LoxiLB hash algorithm"),
+    ] {
+        let (status, said) = said(&[&["--engine", engine], args].concat());
+        assert_eq!(status, Some(2), "{args:?}: {said}");
+        assert!(said.contains(why) && !said.contains("::"), "{args:?}: {said}");
     }
     for args in [
         &["--engine-version=0.32.0", "--block-size=0", "--tokens=1"][..],
@@ -158,30 +192,66 @@ fn what_cannot_be_computed_says_why_and_what_to_do() {
 }
 
 #[test]
-fn what_changes_nothing_is_said_and_what_cannot_be_is_refused() {
-    let note = |args: &[&str], flag: &str| {
-        let output = hash(&[args, &["--block-size=2", "--tokens=1,2"]].concat());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
-        assert_eq!(said.contains(&format!("{flag} changes nothing")), !flag.is_empty(), "{said}");
-        assert_eq!(said.contains("changes nothing"), !flag.is_empty(), "{said}");
+fn what_is_not_hashed_is_noted() {
+    let vllm = |version, more: &[&'static str]| {
+        [&["--engine=vllm", "--engine-version", version, "--seed=0"][..], more].concat()
     };
-    note(&["--engine=loxilb", "--seed=0", "--cache-salt=s"], "--cache-salt");
-    note(&["--engine=sglang", "--engine-version=0.5.9", "--cache-salt=s"], "--cache-salt");
-    note(&["--engine=sglang", "--engine-version=0.5.18", "--cache-salt=s"], "");
-    note(&["--engine=vllm", "--engine-version=0.32.0", "--lora=a=/b", "--lora-id=1"], "--lora-id");
-    note(&["--engine=vllm", "--engine-version=0.32.0", "--lora=a=/b", "--cache-salt=s"], "");
-    note(&["--engine=trtllm", "--engine-version=v1", "--lora-id=1"], "");
-    for (args, why) in [
-        (&["--engine=trtllm", "--engine-version=1.2.0"][..], "v1 or v2"),
-        (&["--engine=sglang", "--engine-version=0.5.23", "--seed=0"], "leave --seed out"),
-        (&["--engine=vllm", "--engine-version=0.32.0", "--seed=unset"], "leave --seed out"),
+    let sglang = |version, more: &[&'static str]| {
+        [&["--engine=sglang", "--engine-version", version][..], more].concat()
+    };
+    let (everything, nothing): (&[&str], &[&str]) =
+        (&["--cache-salt", "--lora", "--lora-id", "--item"], &[]);
+    for (args, noted) in [
+        (
+            vec![
+                "--engine=loxilb",
+                "--seed=0",
+                "--cache-salt=s",
+                "--lora=a",
+                "--lora-id=1",
+                "--item=x@9+1",
+            ],
+            everything,
+        ),
+        (vec!["--engine=loxilb", "--engine-version=1"], &["--engine-version"]),
+        (vec!["--engine=loxilb", "--seed=0", "--algo=sha256_sglang"], &["--seed"]),
+        (
+            vec!["--engine=loxilb", "--seed=123456789012345678901234"],
+            &["--seed (longer than 23 bytes)"],
+        ),
+        (sglang("0.5.9", &["--cache-salt=s", "--lora=a"]), &["--cache-salt", "--lora"]),
+        (sglang("0.5.18", &["--cache-salt=s"]), nothing),
+        (sglang("0.5.23", &["--lora-id=1"]), &["--lora-id"]),
+        (vllm("0.32.0", &["--lora=a=/b", "--lora-id=1"]), &["--lora-id"]),
+        // An item beyond the prompt is hashed by the engine all the same.
+        (vllm("0.32.0", &["--lora=a=/b", "--cache-salt=s", "--item=x@9+1"]), nothing),
+        (vllm("0.30.0", &["--lora=a=/b"]), &["the path of --lora"]),
+        (vllm("0.11.0", &["--lora=a", "--lora-id=1"]), &["--lora"]),
+        (vllm("0.11.1", &["--lora=a", "--lora-id=1"]), &["--lora-id"]),
+        (vec!["--engine=trtllm", "--engine-version=v1", "--lora-id=1"], nothing),
+        (vec!["--engine=trtllm", "--engine-version=v2", "--lora=a", "--lora-id=1"], &["--lora"]),
     ] {
-        let output = hash(&[args, &["--block-size=2", "--tokens=1,2"]].concat());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
-        assert!(said.contains(why), "{args:?}: {said}");
+        let (status, said) = said(&args);
+        assert_eq!(status, Some(0), "{args:?}: {said}");
+        let notes: Vec<&str> = said
+            .lines()
+            .map(|line| line.strip_prefix("kvasirctl: note: ").unwrap())
+            .map(|note| note.split_once(" is not hashed by ").unwrap().0)
+            .collect();
+        assert_eq!(notes, noted, "{args:?}");
     }
+}
+
+/// The adapter's number alone is what TensorRT-LLM hashes.
+#[test]
+fn an_adapter_of_tensorrt_llm_is_its_number() {
+    let keys = |more: &[&str]| {
+        let common = ["--engine=trtllm", "--engine-version=v1", "--block-size=2", "--tokens=1,2"];
+        json_of(&[&common[..], more].concat())
+    };
+    assert_eq!(keys(&["--lora-id=1"]), keys(&["--lora=a", "--lora-id=1"]));
+    assert_ne!(keys(&["--lora-id=1"]), keys(&["--lora-id=2"]));
+    assert_ne!(keys(&["--lora-id=1"]), keys(&[]));
 }
 
 #[test]
@@ -194,4 +264,23 @@ fn sglangs_events_carry_the_key_signed() {
     ]);
     assert_eq!(said["blocks"][0]["key"], "14958615928728313947");
     assert_eq!(said["blocks"][0]["signed"], "-3488128144981237669");
+    let output =
+        hash(&["--engine=sglang", "--engine-version=0.5.23", "--block-size=4", "--tokens=1,2,3,4"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("signed -3488128144981237669"), "{text}");
+}
+
+#[test]
+fn the_help_tells_the_exit_statuses() {
+    let output = hash(&["--help"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("Exit status: 0 with the hashes; 1 where"), "{text}");
+}
+
+#[test]
+fn no_full_block_is_said() {
+    let args = ["--engine=vllm", "--engine-version=0.32.0", "--block-size=16", "--tokens=1,2,3"];
+    let output = hash(&[&args[..], &["--json"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("3 tokens fill no block of 16"), "{said}");
 }

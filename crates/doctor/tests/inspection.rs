@@ -122,10 +122,8 @@ async fn other_engines_are_recognised() {
     let gone = || Reply::status(StatusCode::NOT_FOUND);
     engine.set_page("/version", gone());
     engine.set_page("/metrics", text("sglang:num_running_reqs 0.0\n"));
-    engine.set_handler(|request| {
-        let info = json!({"version": "0.5.21", "page_size": 64, "disable_radix_cache": true});
-        (request.path == "/server_info").then(|| Reply::Json(StatusCode::OK, info))
-    });
+    let info = json!({"version": "0.5.21", "page_size": 64, "disable_radix_cache": true});
+    engine.set_page("/server_info", Reply::Json(StatusCode::OK, info));
     let report = check(&target(&engine)).await;
     assert_eq!(report.engine.as_deref(), Some("sglang 0.5.21"));
     assert_says(&report, LegName::PrefixCaching, Verdict::Off, &["--disable-radix-cache"]);
@@ -137,20 +135,19 @@ async fn other_engines_are_recognised() {
         let models = json!({"data": [{"id": "tiny", "owned_by": owner}]});
         Reply::Json(StatusCode::OK, models)
     };
+    engine.set_page("/server_info", gone());
     engine.set_page("/v1/models", models("tensorrt_llm"));
     let report = check(&target(&engine)).await;
     assert_eq!(report.engine.as_deref(), Some("trtllm 1.2.1"));
     assert_says(&report, LegName::PrefixCaching, Verdict::Unknown, &["enable_block_reuse"]);
 
     engine.set_page("/v1/models", models("me"));
-    engine.set_handler(|request| {
-        let props = json!({"default_generation_settings": {}, "build_info": "b9999"});
-        (request.path == "/props").then(|| Reply::Json(StatusCode::OK, props))
-    });
+    let props = json!({"default_generation_settings": {}, "build_info": "b9999"});
+    engine.set_page("/props", Reply::Json(StatusCode::OK, props));
     let report = check(&target(&engine)).await;
     assert_eq!(report.engine.as_deref(), Some("llama.cpp b9999"));
 
-    engine.set_handler(|_| None);
+    engine.set_page("/props", gone());
     let report = check(&target(&engine)).await;
     assert_says(&report, LegName::Engine, Verdict::Unknown, &["unknown make", "1.2.1"]);
 }

@@ -60,7 +60,7 @@ fn structured() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
 
     #[test]
     fn versions(data in data()) {
@@ -90,7 +90,7 @@ proptest! {
 
 proptest! {
     // Lists of seeds can be long.
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
     #[test]
     fn seeds(data in data()) {

@@ -221,7 +221,7 @@ fn preimages(case: &Case) -> Vec<Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
 
     #[test]
     fn chain_equals_the_naive_model_however_it_is_cut(case in cases()) {
@@ -281,7 +281,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     /// Plain blocks are hashed by a faster way than single ones.
     #[test]

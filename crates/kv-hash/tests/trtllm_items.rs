@@ -106,7 +106,7 @@ fn naive(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) })]
 
     #[test]
     fn chains_equal_the_naive_model(

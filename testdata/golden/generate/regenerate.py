@@ -13,7 +13,8 @@ of libraries, times) is not compared.
 TensorRT-LLM publishes no Python source on PyPI: give its tensorrt_llm/runtime/kv_cache_hash.py with
 --trtllm-source, or its file is left out, and said so. vllm-scheduler/ runs an installed vLLM: see
 its README. A release that is not in the index yet (--release) is added to it: with the file of a
-release whose vectors are the same, else with a new one.
+release whose vectors are the same, else with a new one. One that shares another release's file is
+compared with it, but for the version and the sources' SHA-256, and never written.
 """
 import argparse, hashlib, json, os, shutil, subprocess, sys, sysconfig, tarfile, tempfile, urllib.request, venv, zipfile
 from pathlib import Path
@@ -183,7 +184,8 @@ def settle(made, kept, check):
 
 
 def settle_release(kind, release, made, check):
-    """Compares one release with the file it shares with others, or finds it a place in the index."""
+    """Compares one release with the file it shares with others, which is never written, or finds it
+    a place in the index."""
     vectors = lambda doc: {k: v for k, v in comparable(doc).items() if k not in ('version', 'source_sha256')}
     new = vectors(json.loads(made.read_text()))
     known = lambda name: vectors(json.loads((GOLDEN / kind.directory / name).read_text()))
@@ -191,6 +193,9 @@ def settle_release(kind, release, made, check):
     if name := index.get(release):
         same = known(name) == new
         say(f'  {release}: {"same vectors as" if same else "DIFFERS from"} {kind.directory}/{name}')
+        if not same and not check:
+            sys.exit(f'nothing was written: take {release} out of {kind.directory}/index.json '
+                     f'(`{kind.index_key}`), then this command gives it a file of its own')
         return same
     alike = next((name for name, _ in reversed(kind.files()) if known(name) == new), None)
     say(f'  {release}: not in the index; ' + (f'same vectors as {alike}' if alike else 'vectors of its own'))

@@ -5,11 +5,15 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use kvasir_kv_hash::{Engine, vllm};
 
+const AFTER_HELP: &str = "\
+Exit status: 0 with the hashes; 1 where they cannot be computed outside the engine, or the file of
+tokens cannot be read; 2 for arguments that cannot be, among them a version or an algorithm that is
+not known. The message says why and what to do instead. Flags that the engine does not hash are
+named on standard error.";
+
 /// Computes the block hashes an engine gives a prompt, from its token ids: what its events carry.
-///
-/// Exit status 1 where they cannot be computed outside the engine, or by no known contract; the
-/// message says why and what to do instead. 2 for arguments that cannot be.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct HashArgs {
     /// The engine.
     #[arg(long, value_name = "ENGINE",
@@ -24,6 +28,7 @@ pub(crate) struct HashArgs {
     #[arg(long, value_name = "A", default_value = "")]
     pub(crate) algo: String,
     /// vLLM's `PYTHONHASHSEED`, LoxiLB's `LLB_KV_NONE_HASH_SEED`; leave out where it is not set.
+    /// SGLang and TensorRT-LLM have none.
     #[arg(long, value_name = "S")]
     pub(crate) seed: Option<String>,
     /// Tokens per block.
@@ -32,10 +37,11 @@ pub(crate) struct HashArgs {
     /// The request's `cache_salt`.
     #[arg(long, value_name = "S")]
     pub(crate) cache_salt: Option<String>,
-    /// The request's LoRA adapter; vLLM hashes its path too from 0.31 on.
+    /// The request's LoRA adapter: vLLM hashes its name from 0.11.1 on, from 0.31 on its path too.
     #[arg(long, value_name = "NAME[=PATH]", value_parser = lora)]
     pub(crate) lora: Option<vllm::Lora>,
-    /// The adapter's number: vLLM's `lora_int_id` up to 0.11.0, TensorRT-LLM's task id.
+    /// The adapter's number: TensorRT-LLM's task id, which needs no --lora; vLLM's `lora_int_id`,
+    /// hashed up to 0.11.0, beside --lora.
     #[arg(long, value_name = "N")]
     pub(crate) lora_id: Option<u64>,
     /// An image or the like: vLLM's identifier of it, the index of its first placeholder token and

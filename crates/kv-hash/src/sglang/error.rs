@@ -11,8 +11,8 @@ pub enum ContractError {
     BadVersion(#[from] BadVersion),
     /// No generation is known for this version.
     #[error(
-        "the page-hash contract of SGLang {version} is not known: {why}; to assume one, give the \
-         first release of a generation instead"
+        "the page-hash contract of SGLang {version} is not known: {why}; to assume that of a \
+         verified release, give its number instead"
     )]
     UnverifiedVersion {
         /// The version asked for.
@@ -59,13 +59,15 @@ pub enum ContractError {
 }
 
 /// What only the engine's process knows, and what to do instead.
+///
+/// To index by tokens is what [`KeySpace`](crate::KeySpace) is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unknowable {
     /// An adapter's id is drawn at random when it is loaded, and enters the published hash.
     #[error(
         "this engine's hashes for an adapter cover its id, which is random and which events do not \
-         carry; index by the tokens and `lora_name` of events (KeySpace), or give the id"
+         carry; index by the tokens and `lora_name` of events, or give the id"
     )]
     LoraId,
 }

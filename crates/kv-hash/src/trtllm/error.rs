@@ -49,13 +49,15 @@ pub enum ContractError {
 }
 
 /// What only the engine's process knows, and what to do instead.
+///
+/// To index by tokens is what [`KeySpace`](crate::KeySpace) is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unknowable {
     /// The first cache manager mixes `std::hash<std::string>` of the salt into the first block.
     #[error(
         "the first cache manager hashes a salt's text with std::hash, which depends on the C++ \
-         library it was built with; index by the tokens and `cache_salt` of events (KeySpace), or \
+         library it was built with; index by the tokens and `cache_salt` of events, or \
          run the engine with the second cache manager"
     )]
     StdHashSalt,

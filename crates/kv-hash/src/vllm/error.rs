@@ -13,8 +13,8 @@ pub enum ContractError {
     BadVersion(#[from] BadVersion),
     /// No generation is known for this version.
     #[error(
-        "the block-hash contract of vLLM {version} is not known: {why}; to assume one, give the \
-         first release of a generation instead"
+        "the block-hash contract of vLLM {version} is not known: {why}; to assume that of a \
+         verified release, give its number instead"
     )]
     UnverifiedVersion {
         /// The version asked for.
@@ -124,13 +124,15 @@ pub enum ContractError {
 pub enum Unsupported {}
 
 /// A contract that depends on something only the engine's process knows, and what to do instead.
+///
+/// To index by tokens is what [`KeySpace`](crate::KeySpace) is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unknowable {
     /// `builtin` hashes memory addresses and the interpreter's string key.
     #[error(
         "algorithm builtin is CPython's hash(), which depends on the process's memory and string \
-         key; index by the tokens that events carry (KeySpace), or start the engine with \
+         key; index by the tokens that events carry, or start the engine with \
          --prefix-caching-hash-algo sha256 or sha256_cbor_64bit"
     )]
     BuiltinHash,
@@ -138,7 +140,7 @@ pub enum Unknowable {
     #[error(
         "without PYTHONHASHSEED this engine starts its chains from random bytes (before 0.29, and \
          with xxhash and xxhash_cbor always); set PYTHONHASHSEED on the engine, or index by the \
-         tokens that events carry (KeySpace)"
+         tokens that events carry"
     )]
     RandomNoneHash,
 }
