@@ -401,3 +401,19 @@ proptest! {
         run(&mut World::new(true, buffer_steps, pending, false), &ops);
     }
 }
+
+/// The history was empty, and the check after it misses the batch that is the first.
+#[test]
+fn a_check_that_misses_the_first_batch_is_not_exact() {
+    let ops = [
+        Op::Connect,
+        Op::Serve(0),
+        Op::Publish(vec![1], Fate::Sent),
+        Op::Answer(1),
+        Op::Tick,
+        Op::Publish(vec![], Fate::Sent),
+        Op::Serve(1),
+        Op::Answer(1),
+    ];
+    run(&mut World::new(true, 2, 1, true), &ops);
+}

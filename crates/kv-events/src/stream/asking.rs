@@ -78,6 +78,12 @@ impl Stream {
         let next = self.next_seq();
         if self.last.is_none() {
             self.complete = seq == 0;
+            // A check after an empty history found one whose first batches did not come: the
+            // picture was exact until now.
+            if !self.complete && !self.holds_back() {
+                self.partial = PartialReason::LostBatch;
+                self.settle(Why::Gap);
+            }
         } else if seq < next || (seq > next && !self.step_over_hole(next)) {
             return;
         }
