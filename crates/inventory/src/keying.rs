@@ -17,7 +17,16 @@ pub(crate) struct Keyer<'a> {
 
 impl<'a> Keyer<'a> {
     pub(crate) fn new(space: &'a KeySpace) -> Self {
-        Self { space, scratch: Vec::new() }
+        Self::with(space, Vec::new())
+    }
+
+    /// With a buffer, whose content is overwritten.
+    pub(crate) fn with(space: &'a KeySpace, scratch: Vec<u8>) -> Self {
+        Self { space, scratch }
+    }
+
+    pub(crate) fn into_scratch(self) -> Vec<u8> {
+        self.scratch
     }
 
     /// The key of a block with this content behind `parent`.
