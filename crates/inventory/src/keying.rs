@@ -2,7 +2,7 @@
 
 use kvasir_kv_hash::{BlockExtra, BlockKey, KeySpace};
 
-use crate::stored::Content;
+use crate::stored::{Content, Tokens};
 use crate::terms::EngineHash;
 
 /// Marks an extra as lookahead tokens: items of a prompt begin at offsets that fit into a prompt.
@@ -31,7 +31,15 @@ impl<'a> Keyer<'a> {
 
     /// The key of a block with this content behind `parent`.
     pub(crate) fn next(&mut self, parent: BlockKey, block: &Content<'_>) -> BlockKey {
-        self.key(parent, block.tokens.as_slice(), block.extras, block.lookahead)
+        match block.tokens {
+            Tokens::Read(tokens) => self.key(parent, tokens, block.extras, block.lookahead),
+            Tokens::Engine => self.space.next_by_hash(parent, block.hash.0),
+        }
+    }
+
+    /// The key of a block that is known by the engine's own hash.
+    pub(crate) fn by_hash(&self, parent: BlockKey, hash: EngineHash) -> BlockKey {
+        self.space.next_by_hash(parent, hash.0)
     }
 
     pub(crate) fn key(
@@ -81,10 +89,10 @@ pub(crate) fn engine_chain(
     root: BlockKey,
     hashes: &[EngineHash],
 ) -> Vec<BlockKey> {
-    let mut keyer = Keyer::new(space);
+    let keyer = Keyer::new(space);
     let mut parent = root;
     let next = |hash: &EngineHash| {
-        parent = keyer.key(parent, &hash.words(), &[], &[]);
+        parent = keyer.by_hash(parent, *hash);
         parent
     };
     hashes.iter().map(next).collect()

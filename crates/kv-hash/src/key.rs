@@ -121,6 +121,16 @@ impl KeySpace {
         self.digest(scratch)
     }
 
+    /// The key of a block that is known by the engine's own hash of it instead of by its tokens.
+    #[must_use]
+    pub fn next_by_hash(&self, parent: BlockKey, hash: u64) -> BlockKey {
+        let mut bytes = [0xff; 17];
+        bytes[..8].copy_from_slice(&parent.0.to_le_bytes());
+        // No count of extras: that many do not exist.
+        bytes[9..].copy_from_slice(&hash.to_le_bytes());
+        self.digest(&bytes)
+    }
+
     /// The keys of the full blocks of `tokens`, in order; a trailing partial block has none.
     ///
     /// A `block_size` of 0 has no blocks.
@@ -197,6 +207,16 @@ mod tests {
             }
         }
         assert_eq!(space.root(&base), space.root(&Scope { salt: Some(""), ..base }));
+    }
+
+    #[test]
+    fn blocks_by_hash_are_chained_too() {
+        let space = KeySpace::fixed();
+        let root = space.root(&Scope { model: "m", ..Scope::default() });
+        let first = space.next_by_hash(root, 7);
+        assert_ne!(first, space.next_by_hash(root, 8));
+        assert_ne!(space.next_by_hash(first, 7), first);
+        assert_ne!(first, space.next(root, &[7, 0], &[]));
     }
 
     #[test]

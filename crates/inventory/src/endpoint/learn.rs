@@ -203,7 +203,7 @@ impl Endpoint {
         let mut parents = vec![(hash, link)];
         while let Some((parent, link)) = parents.pop() {
             while let Some((hash, orphan)) = self.orphans.take_child(parent, &mut self.own, share) {
-                let Some(key) = orphan.key(keyer, link.key) else { continue };
+                let Some(key) = orphan.key(hash, keyer, link.key) else { continue };
                 let lesson = Lesson { hash, key, copies: orphan.copies() };
                 match self.learn(lesson, link, shared) {
                     Some(next) => {
