@@ -8,7 +8,7 @@ use crate::budget::{Bytes, vec_bytes};
 /// Places behind the last home, for entries that were pushed out; more where they do not suffice.
 const TAIL: usize = 24;
 /// The fullest a table gets, in 1/64.
-const FULLEST: usize = 48;
+const FULLEST: usize = 50;
 
 /// The map. Keys have to be uniform (digests, or mixed); values are never 0.
 #[derive(Debug, Default)]
