@@ -211,3 +211,6 @@ impl Applier {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

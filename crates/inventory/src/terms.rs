@@ -112,8 +112,8 @@ pub enum SuspectReason {
     ExtraKeysUnpublished,
     /// A cache group of a kind that is not understood.
     UnsupportedGroup,
-    /// The tokens after a block enter its identity (vLLM 0.33 with EAGLE or MTP), which is not
-    /// followed yet.
+    /// The tokens after a block enter its identity (vLLM 0.33 with EAGLE or MTP), and the events
+    /// differ in how many.
     LookaheadHashing,
 }
 
