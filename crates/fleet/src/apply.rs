@@ -222,3 +222,6 @@ impl Applier {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

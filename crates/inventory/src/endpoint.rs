@@ -34,6 +34,19 @@ pub(crate) struct Endpoint {
     given_up: u64,
     /// Places that handles have left during this event.
     leaving: Vec<At>,
+    scratch: Scratch,
+}
+
+/// Events of more blocks than this leave no buffers behind.
+const KEPT_BLOCKS: usize = 64;
+
+/// Buffers that every event uses.
+#[derive(Debug, Default)]
+struct Scratch {
+    bytes: Vec<u8>,
+    keys: Vec<BlockKey>,
+    names: Vec<u64>,
+    stretches: Vec<(At, usize, Added)>,
 }
 
 /// What all endpoints share, and which of them this is about.
@@ -74,6 +87,7 @@ impl Endpoint {
             aliased_keys: 0,
             given_up: 0,
             leaving: Vec::new(),
+            scratch: Scratch::default(),
         }
     }
 
@@ -209,31 +223,52 @@ impl Endpoint {
     fn store_chain(
         &mut self,
         blocks: &StoredBlocks<'_>,
-        mut link: Link,
+        link: Link,
         applied: &mut Applied,
         shared: Shared<'_>,
     ) {
-        let mut keyer = Keyer::new(shared.space);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut keyer = Keyer::with(shared.space, std::mem::take(&mut scratch.bytes));
         let mut key = link.key;
         let next = |block| {
             key = keyer.next(key, &block);
             key
         };
-        let keys: Vec<BlockKey> = blocks.contents().map(next).collect();
+        scratch.keys.clear();
+        scratch.keys.extend(blocks.contents().map(next));
         let copy = (blocks.group.index, TierSet::of(blocks.tier));
-        if self.orphans.len() == 0 && self.handles.knows_none(blocks.hashes) {
-            applied.stored = self.learn_all(blocks.hashes, &keys, link, copy, shared);
-            applied.given_up = keys.len() - applied.stored;
-            return;
+        if self.orphans.len() == 0 && self.handles.unknown(blocks.hashes, &mut scratch.names) {
+            applied.stored = self.learn_all(&mut scratch, link, copy, shared);
+            applied.given_up = blocks.hashes.len() - applied.stored;
+        } else {
+            self.learn_each(blocks, &scratch.keys, link, &mut keyer, applied, shared);
         }
+        scratch.bytes = keyer.into_scratch();
+        // What one large event needed is not kept: nobody counts it.
+        if blocks.hashes.len() <= KEPT_BLOCKS {
+            self.scratch = scratch;
+        }
+    }
+
+    /// [Learns](Self::learn) handles one by one, and what waits for them.
+    fn learn_each(
+        &mut self,
+        blocks: &StoredBlocks<'_>,
+        keys: &[BlockKey],
+        mut link: Link,
+        keyer: &mut Keyer<'_>,
+        applied: &mut Applied,
+        shared: Shared<'_>,
+    ) {
+        let copy = (blocks.group.index, TierSet::of(blocks.tier));
         for (at, (hash, key)) in blocks.hashes.iter().zip(keys).enumerate() {
-            let lesson = Lesson { hash: *hash, key, copies: &[copy] };
+            let lesson = Lesson { hash: *hash, key: *key, copies: &[copy] };
             let Some(next) = self.learn(lesson, link, shared) else {
                 applied.given_up = blocks.hashes.len() - at;
                 return;
             };
             applied.stored += 1;
-            applied.stored += self.join(*hash, next, &mut keyer, shared);
+            applied.stored += self.join(*hash, next, keyer, shared);
             link = next;
         }
     }

@@ -18,10 +18,41 @@ pub(crate) enum Gate {
     Each(Arc<[Group]>),
 }
 
+/// What [`Open::group`] says of a gate that is closed, and of one of several groups.
+pub(crate) const CLOSED: u16 = 0x100;
+pub(crate) const EACH: u16 = 0x101;
+
+/// The gates of all endpoints, as a reader sees them.
+#[derive(Debug, Default)]
+pub(crate) struct Open {
+    gates: Vec<Gate>,
+    /// The same in two bytes each: the group where it is one of full attention.
+    groups: Vec<u16>,
+}
+
+impl Open {
+    pub(crate) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The only group that an endpoint needs, or [`CLOSED`] or [`EACH`].
+    pub(crate) fn group(&self, slot: Slot) -> u16 {
+        self.groups.get(slot.index()).copied().unwrap_or(CLOSED)
+    }
+
+    /// What each of several groups needs.
+    pub(crate) fn each(&self, slot: Slot) -> Option<&[Group]> {
+        match self.gates.get(slot.index()) {
+            Some(Gate::Each(groups)) => Some(groups),
+            _ => None,
+        }
+    }
+}
+
 /// The gates of all endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct Gates {
-    by_slot: RwLock<Vec<Gate>>,
+    by_slot: RwLock<Open>,
     /// Endpoints that may hold a prefix without its first block.
     headless: AtomicU32,
 }
@@ -43,19 +74,25 @@ impl Gate {
 impl Gates {
     /// Opens or closes an endpoint's gate. Whoever reads under [`Gates::all`] has ended before.
     pub(crate) fn set(&self, slot: Slot, gate: Gate) {
-        let mut gates = self.by_slot.write();
-        if gates.len() <= slot.index() {
-            gates.resize(slot.index() + 1, Gate::Closed);
+        let mut open = self.by_slot.write();
+        if open.len() <= slot.index() {
+            open.gates.resize(slot.index() + 1, Gate::Closed);
+            open.groups.resize(slot.index() + 1, CLOSED);
         }
-        let old = std::mem::replace(&mut gates[slot.index()], gate);
-        let (was, is) = (old.is_headless(), gates[slot.index()].is_headless());
+        open.groups[slot.index()] = match gate {
+            Gate::Closed => CLOSED,
+            Gate::One(group) => u16::from(group),
+            Gate::Each(_) => EACH,
+        };
+        let is = gate.is_headless();
+        let was = std::mem::replace(&mut open.gates[slot.index()], gate).is_headless();
         let change = u32::from(is).wrapping_sub(u32::from(was));
         self.headless.fetch_add(change, Ordering::Relaxed);
     }
 
     /// The gates of all endpoints, by slot, for as long as the closure runs, and whether any
     /// endpoint may hold a prefix without its first block.
-    pub(crate) fn all<T>(&self, read: impl FnOnce(&[Gate], bool) -> T) -> T {
+    pub(crate) fn all<T>(&self, read: impl FnOnce(&Open, bool) -> T) -> T {
         let gates = self.by_slot.read();
         read(&gates, self.headless.load(Ordering::Relaxed) > 0)
     }

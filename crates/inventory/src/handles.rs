@@ -13,7 +13,7 @@ use crate::table::{Full, Table};
 use crate::terms::EngineHash;
 
 /// Tables per endpoint.
-const PARTS: usize = 64;
+const PARTS: usize = 8;
 /// What an endpoint is charged for each of its handles besides its tables: the block's key.
 const KEY_BYTES: usize = 8;
 /// What a block with several handles takes in their map.
@@ -71,15 +71,47 @@ impl Handles {
         Some(Known { at, live: bits & RETIRED == 0 })
     }
 
-    /// Whether none of them is known.
-    pub(crate) fn knows_none(&self, hashes: &[EngineHash]) -> bool {
+    /// Whether none of the handles is known; writes down the keys under which they are kept.
+    pub(crate) fn unknown(&self, hashes: &[EngineHash], keys: &mut Vec<u64>) -> bool {
+        keys.clear();
+        keys.extend(hashes.iter().map(|hash| self.mixer.mix(hash.0)));
         // First the memory of all, so that they are waited for together.
-        let peek = |hash: &EngineHash| {
-            let key = self.mixer.mix(hash.0);
-            self.part(key).peek(key)
-        };
-        std::hint::black_box(hashes.iter().map(peek).fold(0, |all, one| all ^ one));
-        hashes.iter().all(|hash| self.get(*hash).is_none())
+        let peek = |all: u64, key: &u64| all ^ self.part(*key).peek(*key);
+        std::hint::black_box(keys.iter().fold(0, peek));
+        keys.iter().all(|key| self.part(*key).get(*key).is_none())
+    }
+
+    /// Makes keys that [were unknown](Self::unknown) live for a stretch of blocks, up to the first
+    /// for which there is no room, or which is known by now; how many, and in the latter case the
+    /// place it stood for.
+    pub(crate) fn learn_new(
+        &mut self,
+        keys: &[u64],
+        first: At,
+        depth: u32,
+        own: &mut Own,
+        share: Share<'_>,
+    ) -> (usize, Option<At>) {
+        let charge = keys.len() * KEY_BYTES;
+        let mut done = 0;
+        let mut twice = None;
+        if !own.take(charge) {
+            return (done, twice);
+        }
+        for (key, depth) in keys.iter().zip(depth..) {
+            let at = At { offset: first.offset + done as u16, ..first };
+            let value = at.pack(depth.min(DEEPEST) as u16);
+            match self.parts[part_of(*key)].insert(*key, value, &mut own.with(share)) {
+                Ok(None) => done += 1,
+                Ok(Some(old)) => {
+                    twice = Some(At::unpack(old).0);
+                    break;
+                }
+                Err(Full) => break,
+            }
+        }
+        own.give(charge - done * KEY_BYTES);
+        (done, twice)
     }
 
     /// Makes `hash` live for the block at `at`, and returns what it was before.

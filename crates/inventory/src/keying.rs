@@ -2,7 +2,7 @@
 
 use kvasir_kv_hash::{BlockExtra, BlockKey, KeySpace};
 
-use crate::stored::Content;
+use crate::stored::{Content, Tokens};
 use crate::terms::EngineHash;
 
 /// Marks an extra as lookahead tokens: items of a prompt begin at offsets that fit into a prompt.
@@ -17,12 +17,29 @@ pub(crate) struct Keyer<'a> {
 
 impl<'a> Keyer<'a> {
     pub(crate) fn new(space: &'a KeySpace) -> Self {
-        Self { space, scratch: Vec::new() }
+        Self::with(space, Vec::new())
+    }
+
+    /// With a buffer, whose content is overwritten.
+    pub(crate) fn with(space: &'a KeySpace, scratch: Vec<u8>) -> Self {
+        Self { space, scratch }
+    }
+
+    pub(crate) fn into_scratch(self) -> Vec<u8> {
+        self.scratch
     }
 
     /// The key of a block with this content behind `parent`.
     pub(crate) fn next(&mut self, parent: BlockKey, block: &Content<'_>) -> BlockKey {
-        self.key(parent, block.tokens.as_slice(), block.extras, block.lookahead)
+        match block.tokens {
+            Tokens::Read(tokens) => self.key(parent, tokens, block.extras, block.lookahead),
+            Tokens::Engine => self.space.next_by_hash(parent, block.hash.0),
+        }
+    }
+
+    /// The key of a block that is known by the engine's own hash.
+    pub(crate) fn by_hash(&self, parent: BlockKey, hash: EngineHash) -> BlockKey {
+        self.space.next_by_hash(parent, hash.0)
     }
 
     pub(crate) fn key(
@@ -72,10 +89,10 @@ pub(crate) fn engine_chain(
     root: BlockKey,
     hashes: &[EngineHash],
 ) -> Vec<BlockKey> {
-    let mut keyer = Keyer::new(space);
+    let keyer = Keyer::new(space);
     let mut parent = root;
     let next = |hash: &EngineHash| {
-        parent = keyer.key(parent, &hash.words(), &[], &[]);
+        parent = keyer.by_hash(parent, *hash);
         parent
     };
     hashes.iter().map(next).collect()

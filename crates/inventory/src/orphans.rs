@@ -11,7 +11,7 @@ use kvasir_kv_hash::{BlockExtra, BlockKey};
 use crate::budget::{Bytes, Own, Share};
 use crate::hashing::SeededState;
 use crate::keying::Keyer;
-use crate::stored::Content;
+use crate::stored::{Content, Tokens};
 use crate::terms::{EngineHash, Tier};
 use crate::tiers::TierSet;
 
@@ -46,7 +46,8 @@ pub(crate) struct Orphan {
 #[derive(Debug)]
 struct OrphanPlace {
     parent: EngineHash,
-    tokens: Box<[u32]>,
+    /// `None` where the handle stands for the block.
+    tokens: Option<Box<[u32]>>,
     extras: Box<[(Box<[u8]>, i64)]>,
     lookahead: Box<[u32]>,
 }
@@ -56,7 +57,10 @@ impl OrphanPlace {
         let extras = block.extras.iter().map(|extra| (extra.identity.into(), extra.offset));
         Self {
             parent,
-            tokens: block.tokens.as_slice().into(),
+            tokens: match block.tokens {
+                Tokens::Read(tokens) => Some(tokens.into()),
+                Tokens::Engine => None,
+            },
             extras: extras.collect(),
             lookahead: block.lookahead.into(),
         }
@@ -64,28 +68,40 @@ impl OrphanPlace {
 
     fn is(&self, parent: EngineHash, block: &Content<'_>) -> bool {
         let kept = self.extras.iter().map(|(identity, offset)| (&**identity, *offset));
+        let tokens = match (&self.tokens, block.tokens) {
+            (Some(kept), Tokens::Read(tokens)) => **kept == *tokens,
+            (None, Tokens::Engine) => true,
+            _ => false,
+        };
         self.parent == parent
-            && *self.tokens == *block.tokens.as_slice()
+            && tokens
             && *self.lookahead == *block.lookahead
             && kept.eq(block.extras.iter().map(|extra| (extra.identity, extra.offset)))
     }
 
     fn bytes(&self) -> usize {
         let identities: usize = self.extras.iter().map(|(identity, _)| identity.len() + 48).sum();
-        (self.tokens.len() + self.lookahead.len()) * 4 + identities
+        let tokens = self.tokens.as_ref().map_or(0, |tokens| tokens.len());
+        (tokens + self.lookahead.len()) * 4 + identities
     }
 }
 
 impl Orphan {
     /// The block's key, now that its parent's is known.
-    pub(crate) fn key(&self, keyer: &mut Keyer<'_>, parent: BlockKey) -> Option<BlockKey> {
+    pub(crate) fn key(
+        &self,
+        hash: EngineHash,
+        keyer: &mut Keyer<'_>,
+        parent: BlockKey,
+    ) -> Option<BlockKey> {
         let place = self.place.as_ref()?;
+        let Some(tokens) = &place.tokens else { return Some(keyer.by_hash(parent, hash)) };
         let extras: Vec<BlockExtra<'_>> = place
             .extras
             .iter()
             .map(|(identity, offset)| BlockExtra { identity, offset: *offset })
             .collect();
-        Some(keyer.key(parent, &place.tokens, &extras, &place.lookahead))
+        Some(keyer.key(parent, tokens, &extras, &place.lookahead))
     }
 
     /// Where it is resident, one entry a group.

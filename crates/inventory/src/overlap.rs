@@ -48,11 +48,11 @@ impl Overlaps {
         Self { by_slot: vec![Overlap::default(); slots] }
     }
 
-    /// Notes what `slot` holds.
-    pub(crate) fn set(&mut self, slot: Slot, overlap: Overlap) {
+    /// What `slot` holds, to be added to.
+    pub(crate) fn entry(&mut self, slot: Slot) -> &mut Overlap {
         if self.by_slot.len() <= slot.index() {
             self.by_slot.resize(slot.index() + 1, Overlap::default());
         }
-        self.by_slot[slot.index()] = overlap;
+        &mut self.by_slot[slot.index()]
     }
 }

@@ -5,7 +5,7 @@ mod groups;
 use kvasir_kv_hash::BlockKey;
 
 use self::groups::Held;
-use crate::gates::{Gate, Gates};
+use crate::gates::{CLOSED, EACH, Gates, Open};
 use crate::index::holder::{Holder, of_slot};
 use crate::index::{Index, Look, Stretch};
 use crate::overlap::{Overlap, Overlaps};
@@ -58,20 +58,14 @@ fn walk(
     })
 }
 
-/// An endpoint with one full-attention group that holds all blocks so far.
-struct Active {
-    slot: Slot,
-    group: u8,
-    overlap: Overlap,
-}
-
 struct Walk<'a> {
-    gates: &'a [Gate],
+    gates: &'a Open,
     /// Whether somebody may hold a prefix without its first block.
     headless: bool,
     block_size: u32,
     only: Option<Slot>,
-    active: Vec<Active>,
+    /// Endpoints with one full-attention group, and which, that hold all blocks so far, in order.
+    active: Vec<(Slot, u16)>,
     /// Endpoints with other groups.
     held: Vec<Held<'a>>,
     looks: Vec<Look>,
@@ -79,7 +73,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(gates: &'a [Gate], headless: bool, block_size: u32, only: Option<Slot>) -> Self {
+    fn new(gates: &'a Open, headless: bool, block_size: u32, only: Option<Slot>) -> Self {
         let (active, held, looks) = (Vec::new(), Vec::new(), Vec::with_capacity(8));
         let found = Overlaps::default();
         Self { gates, headless, block_size, only, active, held, looks, found }
@@ -100,7 +94,7 @@ impl<'a> Walk<'a> {
                 }
                 // Nobody holds this block: that ends the walk of those who need every block.
                 None => {
-                    self.finish_active();
+                    self.active.clear();
                     at += 1;
                 }
             }
@@ -128,21 +122,31 @@ impl<'a> Walk<'a> {
             Some(slot) => &stretch.holders[of_slot(stretch.holders, slot)],
             None => {
                 self.found = Overlaps::with_slots(self.gates.len());
+                self.active.reserve(stretch.holders.len().min(self.gates.len()));
                 stretch.holders
             }
         };
-        for run in holders.chunk_by(|a, b| a.slot() == b.slot()) {
-            let slot = run[0].slot();
-            match self.gates.get(slot.index()) {
-                None | Some(Gate::Closed) => {}
-                Some(Gate::Each(groups)) => self.held.push(Held::new(slot, groups)),
-                Some(Gate::One(group)) => {
-                    let mut overlap = Overlap::default();
-                    if extend(&mut overlap, run, *group, stretch.len, self.block_size) {
-                        self.active.push(Active { slot, group: *group, overlap });
-                    } else {
-                        self.found.set(slot, overlap);
-                    }
+        // One pass over all pieces: this is most of the work where many begin alike.
+        let (len, block_size) = (stretch.len, self.block_size);
+        let mut now = (Slot::new(u16::MAX), CLOSED);
+        let mut at = 0;
+        for holder in holders {
+            if holder.slot() != now.0 {
+                now = (holder.slot(), self.gates.group(holder.slot()));
+                at = 0;
+                if now.1 == EACH
+                    && let Some(groups) = self.gates.each(now.0)
+                {
+                    self.held.push(Held::new(now.0, groups));
+                }
+            }
+            if u16::from(holder.group()) == now.1 && holder.start() <= at && at < len {
+                let Some(tier) = holder.tiers().fastest() else { continue };
+                let end = holder.end().min(len);
+                self.found.entry(now.0).add(tier, u32::from(end - at).saturating_mul(block_size));
+                at = end;
+                if at == len {
+                    self.active.push(now);
                 }
             }
         }
@@ -150,22 +154,29 @@ impl<'a> Walk<'a> {
 
     fn go_on(&mut self, stretch: &Stretch<'_>) {
         let mut holders = stretch.holders;
-        let (found, block_size) = (&mut self.found, self.block_size);
-        self.active.retain_mut(|Active { slot, group, overlap }| {
+        let (found, block_size, len) = (&mut self.found, self.block_size, stretch.len);
+        if holders.len() < self.active.len() / 4 {
+            // Few go on, of many: looked for among the many.
+            let goes_on = |run: &[Holder]| {
+                let slot = run[0].slot();
+                let at = self.active.binary_search_by_key(&slot, |active| active.0).ok()?;
+                let (_, group) = self.active[at];
+                extend(found.entry(slot), run, group, len, block_size).then_some((slot, group))
+            };
+            self.active = runs(holders).filter_map(goes_on).collect();
+            return;
+        }
+        self.active.retain(|(slot, group)| {
             let run = next_run(&mut holders, *slot);
-            let all = extend(overlap, run, *group, stretch.len, block_size);
-            if !all {
-                found.set(*slot, *overlap);
-            }
-            all
+            extend(found.entry(*slot), run, *group, len, block_size)
         });
     }
 
     /// As [`Self::see`], for endpoints with other groups than one of full attention.
     fn see_groups(&mut self, at: usize, stretch: &Stretch<'_>) {
-        for run in stretch.holders.chunk_by(|a, b| a.slot() == b.slot()) {
+        for run in runs(stretch.holders) {
             let slot = run[0].slot();
-            let Some(Gate::Each(groups)) = self.gates.get(slot.index()) else { continue };
+            let Some(groups) = self.gates.each(slot) else { continue };
             if self.only.is_some_and(|only| only != slot) {
                 continue;
             }
@@ -178,26 +189,24 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn finish_active(&mut self) {
-        for Active { slot, overlap, .. } in self.active.drain(..) {
-            self.found.set(slot, overlap);
-        }
-    }
-
     fn finish(mut self) -> Overlaps {
-        self.finish_active();
         for held in &self.held {
-            self.found.set(held.slot(), held.overlap(self.block_size));
+            *self.found.entry(held.slot()) = held.overlap(self.block_size);
         }
         self.found
     }
 }
 
+/// The holders of one slot after those of another.
+fn runs(holders: &[Holder]) -> impl Iterator<Item = &[Holder]> {
+    holders.chunk_by(|a, b| a.slot() == b.slot())
+}
+
 /// Adds what one endpoint holds of a stretch in one group, up to the first hole; whether it holds
 /// all of it.
-fn extend(overlap: &mut Overlap, run: &[Holder], group: u8, len: u16, block_size: u32) -> bool {
+fn extend(overlap: &mut Overlap, run: &[Holder], group: u16, len: u16, block_size: u32) -> bool {
     let mut at = 0;
-    for holder in run.iter().skip_while(|h| h.group() < group).take_while(|h| h.group() == group) {
+    for holder in run.iter().filter(|holder| u16::from(holder.group()) == group) {
         let Some(tier) = holder.tiers().fastest().filter(|_| holder.start() <= at) else { break };
         let end = holder.end().min(len);
         overlap.add(tier, u32::from(end - at).saturating_mul(block_size));

@@ -133,12 +133,9 @@ impl<'a> StoredBlocks<'a> {
         let size = block_size as usize;
         hashes.iter().enumerate().map(move |(at, hash)| match identity {
             // The engine's hash covers all else.
-            Identity::Engine => Content {
-                hash: *hash,
-                tokens: Tokens::Engine(hash.words()),
-                extras: &[],
-                lookahead: &[],
-            },
+            Identity::Engine => {
+                Content { hash: *hash, tokens: Tokens::Engine, extras: &[], lookahead: &[] }
+            }
             Identity::Tokens => Content {
                 hash: *hash,
                 tokens: Tokens::Read(tokens.get(at * size..(at + 1) * size).unwrap_or_default()),
@@ -158,20 +155,12 @@ pub(crate) struct Content<'a> {
     pub(crate) lookahead: &'a [u32],
 }
 
-/// What stands for a block's tokens.
+/// What a block is made of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tokens<'a> {
     Read(&'a [u32]),
-    Engine([u32; 2]),
-}
-
-impl Tokens<'_> {
-    pub(crate) fn as_slice(&self) -> &[u32] {
-        match self {
-            Self::Read(tokens) => tokens,
-            Self::Engine(words) => words,
-        }
-    }
+    /// Nobody asks: its handle stands for it.
+    Engine,
 }
 
 /// What became of a [`StoredBlocks`].

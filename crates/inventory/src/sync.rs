@@ -38,10 +38,6 @@ mod scheduled {
     pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
 
     impl<T> RwLock<T> {
-        pub(crate) fn new(value: T) -> Self {
-            Self(shuttle::sync::RwLock::new(value))
-        }
-
         pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
             self.0.read().unwrap_or_else(PoisonError::into_inner)
         }

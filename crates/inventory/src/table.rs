@@ -8,7 +8,7 @@ use crate::budget::{Bytes, vec_bytes};
 /// Places behind the last home, for entries that were pushed out; more where they do not suffice.
 const TAIL: usize = 24;
 /// The fullest a table gets, in 1/64.
-const FULLEST: usize = 54;
+const FULLEST: usize = 50;
 
 /// The map. Keys have to be uniform (digests, or mixed); values are never 0.
 #[derive(Debug, Default)]
@@ -62,17 +62,28 @@ impl Table {
                 return Ok(Some(std::mem::replace(&mut entry[1], value)));
             }
             let crowded = (self.len + 1) * 64 > self.homes * FULLEST;
-            let gap = self.entries.get(at..).and_then(|rest| rest.iter().position(|e| e[1] == 0));
-            match gap {
-                Some(gap) if !crowded => {
-                    self.entries.copy_within(at..at + gap, at + 1);
-                    self.entries[at] = [key, value];
-                    self.len += 1;
-                    return Ok(None);
-                }
-                _ => self.resize(self.len + self.len / 4 + 8, bytes)?,
+            if !crowded && self.push_in(at, [key, value]) {
+                self.len += 1;
+                return Ok(None);
+            }
+            self.resize(self.len + self.len / 3 + 8, bytes)?;
+        }
+    }
+
+    /// Puts an entry at its place and moves those behind it up to the next free place; `false`,
+    /// and nothing done, when there is none.
+    fn push_in(&mut self, at: usize, entry: [u64; 2]) -> bool {
+        if self.entries.last().is_none_or(|last| last[1] != 0) {
+            return false;
+        }
+        let mut carried = entry;
+        for place in self.entries.iter_mut().skip(at) {
+            std::mem::swap(place, &mut carried);
+            if carried[1] == 0 {
+                break;
             }
         }
+        true
     }
 
     /// Changes the value of a key that is there.
@@ -150,11 +161,9 @@ impl Table {
                 return Err(Full);
             }
             let old = self.bytes();
-            let mut entries = Vec::new();
-            entries.reserve_exact(places);
-            entries.resize(places, [0, 0]);
+            let mut entries = vec![[0, 0]; places];
             debug_assert_eq!(entries.capacity(), places, "exact means exact");
-            if place_all(self.iter(), homes, &mut entries) {
+            if place_all(&self.entries, homes, &mut entries) {
                 self.entries = entries;
                 self.homes = homes;
                 bytes.give(old);
@@ -171,18 +180,17 @@ fn home(homes: usize, key: u64) -> usize {
     ((u128::from(key) * homes as u128) >> 64) as usize
 }
 
-/// Places entries that come in the order of their keys; `false` when one falls off the end.
-fn place_all(
-    from: impl Iterator<Item = (u64, u64)>,
-    homes: usize,
-    entries: &mut [[u64; 2]],
-) -> bool {
+/// Places entries that come in the order of their keys, with gaps; `false` when one falls off the
+/// end.
+fn place_all(from: &[[u64; 2]], homes: usize, entries: &mut [[u64; 2]]) -> bool {
     let mut free = 0;
-    for (key, value) in from {
-        let at = free.max(home(homes, key));
+    for [key, value] in from {
+        // Gaps are as frequent as entries, and in no order: cheaper to write them, where the next
+        // entry goes at the earliest, than to ask.
+        let at = free.max(home(homes, *key));
         let Some(entry) = entries.get_mut(at) else { return false };
-        *entry = [key, value];
-        free = at + 1;
+        *entry = [*key, *value];
+        free = at + usize::from(*value != 0);
     }
     // The last place stays free, so that an insertion near the end finds one.
     free < entries.len()

@@ -19,11 +19,6 @@ impl EngineHash {
         let tail = &digest[digest.len().saturating_sub(8)..];
         Self(tail.iter().fold(0, |acc, byte| acc << 8 | u64::from(*byte)))
     }
-
-    /// Its upper and its lower half.
-    pub(crate) fn words(self) -> [u32; 2] {
-        [(self.0 >> 32) as u32, self.0 as u32]
-    }
 }
 
 impl fmt::Debug for EngineHash {
@@ -125,8 +120,8 @@ pub enum SuspectReason {
     ExtraKeysUnpublished,
     /// A cache group of a kind that is not understood.
     UnsupportedGroup,
-    /// The tokens after a block enter its identity (vLLM 0.33 with EAGLE or MTP), which is not
-    /// followed yet.
+    /// The tokens after a block enter its identity (vLLM 0.33 with EAGLE or MTP), and the events
+    /// differ in how many.
     LookaheadHashing,
 }
 

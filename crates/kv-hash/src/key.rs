@@ -45,6 +45,8 @@ pub struct BlockExtra<'a> {
 #[derive(Clone)]
 pub struct KeySpace {
     secret: Box<[u8; KeySpace::SECRET_LEN]>,
+    /// Words of the secret, made odd.
+    words: [u64; 4],
 }
 
 impl fmt::Debug for KeySpace {
@@ -61,7 +63,11 @@ impl KeySpace {
     /// A space keyed by `secret`, which should come from the operating system's randomness.
     #[must_use]
     pub fn new(secret: [u8; Self::SECRET_LEN]) -> Self {
-        Self { secret: Box::new(secret) }
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(secret.as_chunks::<8>().0.iter().skip(8)) {
+            *word = u64::from_le_bytes(*bytes) | 1;
+        }
+        Self { secret: Box::new(secret), words }
     }
 
     /// The same space in every process: for tests, replay logs and snapshots only.
@@ -121,6 +127,18 @@ impl KeySpace {
         self.digest(scratch)
     }
 
+    /// The key of a block that is known by the engine's own hash of it instead of by its tokens.
+    ///
+    /// The engine's hash is a digest already, so two secret multiplications are enough to chain it:
+    /// who does not know the secret cannot choose two chains that meet, and who makes two prompts
+    /// with one digest has deceived the engine itself.
+    #[must_use]
+    pub fn next_by_hash(&self, parent: BlockKey, hash: u64) -> BlockKey {
+        let [a, b, c, d] = self.words;
+        let once = fold(parent.0 ^ a, hash ^ b);
+        BlockKey(fold(once ^ hash.rotate_left(32) ^ c, parent.0 ^ d))
+    }
+
     /// The keys of the full blocks of `tokens`, in order; a trailing partial block has none.
     ///
     /// A `block_size` of 0 has no blocks.
@@ -146,6 +164,12 @@ impl KeySpace {
             Err(_) => unreachable!("secret of {} bytes refused", Self::SECRET_LEN),
         }
     }
+}
+
+/// The two halves of the full product, folded.
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product as u64) ^ ((product >> 64) as u64)
 }
 
 /// Appends a length-prefixed part, so that neighbours cannot run into each other.
@@ -197,6 +221,30 @@ mod tests {
             }
         }
         assert_eq!(space.root(&base), space.root(&Scope { salt: Some(""), ..base }));
+    }
+
+    #[test]
+    fn blocks_by_hash_are_chained_too() {
+        let space = KeySpace::fixed();
+        let root = space.root(&Scope { model: "m", ..Scope::default() });
+        let first = space.next_by_hash(root, 7);
+        assert_ne!(first, space.next_by_hash(root, 8));
+        assert_ne!(space.next_by_hash(first, 7), first);
+        assert_ne!(first, space.next(root, &[7, 0], &[]));
+        let other = KeySpace::new([7; KeySpace::SECRET_LEN]);
+        assert_ne!(first, other.next_by_hash(root, 7));
+        // Parents and hashes that differ in one bit, or change places, give keys that do not.
+        let near = |n: u64| (0..64).map(move |bit| n ^ 1 << bit);
+        let mut keys: Vec<u64> = near(root.0)
+            .flat_map(|parent| near(7).map(move |hash| (parent, hash)))
+            .flat_map(|(a, b)| [(a, b), (b, a)])
+            .map(|(parent, hash)| space.next_by_hash(BlockKey(parent), hash).0)
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 2 * 64 * 64);
+        let ones: u32 = keys.iter().map(|key| key.count_ones()).sum();
+        assert!(ones.abs_diff(32 * 2 * 64 * 64) < 4_000, "{ones}");
     }
 
     #[test]

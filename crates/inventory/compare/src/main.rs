@@ -6,14 +6,15 @@
 //! computes any from tokens.
 
 mod dynamo;
-mod ours;
 #[path = "../../benches/inventory/measure.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod measure;
+mod ours;
 #[path = "../../benches/inventory/workload.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod workload;
 
+use std::io::{Write, stdout};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -64,22 +65,19 @@ fn compare(endpoints: &str, block_size: &str, rounds: usize) {
             best.iter_mut().zip(known).for_each(|(new, old)| *new = new.min(old));
         }
     }
-    println!("{endpoints} endpoints, blocks of {block_size}, {} pairs", best[0][5]);
+    writeln!(stdout(), "{endpoints} endpoints, blocks of {block_size}, {} pairs", best[0][5])
+        .unwrap();
     for (kind, f) in KINDS.iter().zip(&best) {
-        println!(
-            "  {kind:>16}: {:6.2} M blocks/s, {:6.2} M per CPU s, {:6.1} bytes a pair, p50 {:7.2} µs, p99 {:7.2} µs",
-            1e-6 / f[0], 1e-6 / f[1], f[2], f[3], f[4]
-        );
+        writeln!(stdout(), "  {kind:>16}: {:6.2} M blocks/s, {:6.2} M per CPU s, {:6.1} bytes a pair, p50 {:7.2} µs, p99 {:7.2} µs",
+            1e-6 / f[0], 1e-6 / f[1], f[2], f[3], f[4]).unwrap();
     }
     let peer = |at: usize| best[1][at].min(best[2][at]);
-    println!(
-        "  against the better of the two: apply ×{:.2}, per CPU s ×{:.2}, bytes ×{:.2}, p50 ×{:.2}, p99 ×{:.2}",
+    writeln!(stdout(), "  against the better of the two: apply ×{:.2}, per CPU s ×{:.2}, bytes ×{:.2}, p50 ×{:.2}, p99 ×{:.2}",
         peer(0) / best[0][0],
         peer(1) / best[0][1],
         best[0][2] / peer(2),
         best[0][3] / peer(3),
-        best[0][4] / peer(4)
-    );
+        best[0][4] / peer(4)).unwrap();
 }
 
 fn one(kind: &str, endpoints: usize, block_size: usize) {
@@ -107,5 +105,5 @@ fn run<I: Index>(work: &Workload, new: impl FnOnce() -> I) {
     let bytes = (resident_bytes() - before) as f64 / pairs;
     let times = index.ask(work, QUERIES);
     let (p50, p99) = (times.at(0.5), times.at(0.99));
-    println!("{} {} {bytes} {p50} {p99} {pairs}", wall / pairs, cpu / pairs);
+    writeln!(stdout(), "{} {} {bytes} {p50} {p99} {pairs}", wall / pairs, cpu / pairs).unwrap();
 }

@@ -1,11 +1,9 @@
 //! What a handle comes to stand for, and what it stood for before.
 
-use kvasir_kv_hash::BlockKey;
-
-use super::{Endpoint, Lesson, Link, Shared};
+use super::{Endpoint, Lesson, Link, Scratch, Shared};
 use crate::budget::Share;
 use crate::handles::Known;
-use crate::index::{Added, At, Put};
+use crate::index::{At, Put};
 use crate::keying::Keyer;
 use crate::orphans::Orphan;
 use crate::table::Full;
@@ -16,33 +14,49 @@ impl Endpoint {
     /// [Learns](Self::learn) handles that are all unknown, in one go, while nothing waits for any.
     pub(super) fn learn_all(
         &mut self,
-        hashes: &[EngineHash],
-        keys: &[BlockKey],
+        Scratch { keys, names, stretches, .. }: &mut Scratch,
         link: Link,
         (group, tiers): (u8, TierSet),
         shared: Shared<'_>,
     ) -> usize {
         let put = Put { slot: shared.slot, group, tiers };
         let share = shared.index.budget().ordinary();
-        let mut stretches: Vec<(At, usize, Added)> = Vec::new();
+        stretches.clear();
         shared.index.add(link.at, keys, put, |at, len, added| stretches.push((at, len, added)));
         let mut learned = 0;
         let mut full = false;
-        let mut rest = hashes.iter().zip(link.depth..);
-        for (first, len, added) in stretches {
+        for (first, len, added) in stretches.drain(..) {
             self.count_added(&added);
             self.aliased_keys += added.held as u64;
-            for (offset, (hash, depth)) in (first.offset..).zip(rest.by_ref().take(len)) {
-                let at = At { offset, ..first };
-                let second = added.known.contains(&offset);
-                // Once there is no room for one, those behind it go as well.
-                full = full || self.name(*hash, at, depth, second, shared, share).is_err();
-                if full {
-                    self.undo(at, second, shared);
-                } else {
-                    learned += 1;
+            let mut done = 0;
+            while done < len && !full {
+                let at = At { offset: first.offset + done as u16, ..first };
+                let depth = link.depth.saturating_add((learned + done) as u32);
+                let end = if added.known.is_empty() { len } else { done + 1 };
+                let second = added.known.contains(&at.offset);
+                if second && !self.handles.share(at, &mut self.own, share) {
+                    full = true;
+                    break;
+                }
+                let names = &names[learned + done..learned + end];
+                let (new, twice) = self.handles.learn_new(names, at, depth, &mut self.own, share);
+                done += new;
+                if let Some(old) = twice {
+                    // The same handle twice in one event: it means the later block.
+                    self.leave(old, shared);
+                    done += 1;
+                } else if done < end {
+                    if second {
+                        self.handles.release(at, &mut self.own, share);
+                    }
+                    full = true;
                 }
             }
+            // Once there is no room for one, those behind it go as well.
+            for offset in (first.offset..).take(len).skip(done) {
+                self.undo(At { offset, ..first }, added.known.contains(&offset), shared);
+            }
+            learned += done;
         }
         learned
     }
@@ -189,7 +203,7 @@ impl Endpoint {
         let mut parents = vec![(hash, link)];
         while let Some((parent, link)) = parents.pop() {
             while let Some((hash, orphan)) = self.orphans.take_child(parent, &mut self.own, share) {
-                let Some(key) = orphan.key(keyer, link.key) else { continue };
+                let Some(key) = orphan.key(hash, keyer, link.key) else { continue };
                 let lesson = Lesson { hash, key, copies: orphan.copies() };
                 match self.learn(lesson, link, shared) {
                     Some(next) => {

@@ -12,7 +12,7 @@ impl Endpoint {
     /// Gives up blocks while there may not be room for `blocks` more within the endpoint's limit.
     pub(super) fn keep_room(&mut self, blocks: usize, shared: Shared<'_>) {
         // A table that grows is there twice for a moment.
-        let needed = blocks.saturating_mul(BLOCK_BYTES) + self.own.used / 32;
+        let needed = blocks.saturating_mul(BLOCK_BYTES) + self.own.used / 6;
         if self.own.used.saturating_add(needed) > self.own.limit && self.own.used > 0 {
             self.give_up_tails(shared);
         }

@@ -151,7 +151,7 @@ pub(crate) fn change(
         pieces.push(at, range.end, to(0));
     }
     let (from, until) = (first + from, first + until);
-    let new = &pieces.list[..];
+    let new = pieces.finish();
     if new.len() > until - from && !grow(list, new.len() - (until - from), bytes) {
         return false;
     }
@@ -178,25 +178,52 @@ pub(crate) fn change_whole(list: &mut Vec<Holder>, slot: Slot, range: &Range<u16
 /// New pieces of one place, joined where they touch and are alike.
 struct Pieces {
     place: Place,
-    list: Vec<Holder>,
+    /// The last one, which may still grow.
+    last: Option<Holder>,
+    /// Those before it: few, where one block or the end of a run changes.
+    few: [Holder; 3],
+    len: usize,
+    more: Vec<Holder>,
 }
 
 impl Pieces {
     fn new(place: Place) -> Self {
-        Self { place, list: Vec::with_capacity(4) }
+        Self { place, last: None, few: [Holder(0); 3], len: 0, more: Vec::new() }
     }
 
     fn push(&mut self, start: u16, end: u16, marks: u8) {
         if start >= end || marks == 0 {
             return;
         }
-        if let Some(last) = self.list.last_mut()
+        if let Some(last) = &mut self.last
             && last.end() == start
             && last.marks() == marks
         {
             *last = Holder::new(self.place, last.start(), end, marks);
-        } else {
-            self.list.push(Holder::new(self.place, start, end, marks));
+        } else if let Some(last) = self.last.replace(Holder::new(self.place, start, end, marks)) {
+            self.keep(last);
         }
+    }
+
+    fn keep(&mut self, piece: Holder) {
+        match self.few.get_mut(self.len) {
+            Some(place) if self.more.is_empty() => {
+                *place = piece;
+                self.len += 1;
+            }
+            _ => {
+                if self.more.is_empty() {
+                    self.more.extend_from_slice(&self.few);
+                }
+                self.more.push(piece);
+            }
+        }
+    }
+
+    fn finish(&mut self) -> &[Holder] {
+        if let Some(last) = self.last.take() {
+            self.keep(last);
+        }
+        if self.more.is_empty() { &self.few[..self.len] } else { &self.more }
     }
 }

@@ -11,8 +11,8 @@ use crate::residency::Slot;
 use crate::terms::Tier;
 use crate::tiers::TierSet;
 
-/// The longest run. A lock is never held for longer than one of them takes.
-pub(super) const LONGEST: usize = 1024;
+/// The longest run: no lock is held for longer than it takes to move one.
+pub(super) const LONGEST: usize = 8192;
 
 /// One run. A free one has no keys.
 pub(super) struct Node {
@@ -90,10 +90,25 @@ impl Node {
         &self.holders
     }
 
-    /// How many blocks from `from` on are those of `keys`.
+    /// How many blocks from `from` on are those of `keys`, which follow each other.
+    ///
+    /// A key stands for all before it: where one is equal, those before it are.
     pub(super) fn common(&self, from: usize, keys: &[BlockKey]) -> usize {
         let there = self.keys.get(from..).unwrap_or_default();
-        there.iter().zip(keys).take_while(|(a, b)| a == b).count()
+        let most = there.len().min(keys.len());
+        let equal = |at: usize| there[at] == keys[at];
+        if most == 0 || !equal(0) {
+            return 0;
+        }
+        if equal(most - 1) {
+            return most;
+        }
+        let (mut yes, mut no) = (0, most - 1);
+        while no - yes > 1 {
+            let middle = yes.midpoint(no);
+            if equal(middle) { yes = middle } else { no = middle }
+        }
+        no
     }
 
     /// Appends blocks that nobody holds yet; `false` when the bytes do not suffice.

@@ -92,17 +92,17 @@ fn chains_that_part_share_what_comes_before() {
 #[test]
 fn a_chain_whose_middle_was_forgotten_is_found_again_behind_it() {
     let index = Index::new(usize::MAX);
-    let all = keys(0..3000);
+    let all = keys(0..24_000);
     let places = add(&index, None, &all, put(0, Tier::Device));
     assert_eq!(index.runs(), 3);
-    for at in &places[..1500] {
+    for at in &places[..12_000] {
         index.forget(*at, Slot::new(0));
     }
     // They stay for the sake of what follows them.
     assert_eq!(index.runs(), 3);
     let again = add(&index, None, &all, put(1, Tier::Device));
     assert_eq!(again, places);
-    for at in places[1500..].iter().rev() {
+    for at in places[12_000..].iter().rev() {
         index.forget(*at, Slot::new(0));
     }
     for at in again.iter().rev() {

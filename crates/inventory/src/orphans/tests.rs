@@ -1,6 +1,5 @@
 use super::*;
 use crate::budget::Budget;
-use crate::stored::Tokens;
 
 fn block(hash: u64, tokens: &[u32]) -> Content<'_> {
     let tokens = Tokens::Read(tokens);

@@ -1,0 +1,157 @@
+use kvasir_inventory::Limits;
+use kvasir_kv_events::{Batch, Medium, Schema, SpecKind, Why};
+use kvasir_kv_hash::KeySpace;
+
+use super::*;
+
+const SIZE: u32 = 2;
+
+struct Rig {
+    inventory: Arc<Inventory>,
+    slot: Slot,
+    applier: Applier,
+}
+
+impl Rig {
+    fn new(limits: Limits) -> Self {
+        let inventory = Arc::new(Inventory::new(KeySpace::fixed(), limits));
+        let slot = inventory.register().unwrap();
+        let applier = Applier::new(Arc::clone(&inventory), slot, Trust::Exact);
+        Self { inventory, slot, applier }
+    }
+
+    fn apply(&mut self, stored: BlockStored) {
+        let events = vec![Event::Stored(stored)];
+        let batch = Batch { ts: 0.0, rank: None, events, unknown_events: 0 };
+        let update = Update::Batch { seq: 0, replayed: false, batch, payload: Arc::default() };
+        self.applier.apply(&update, &EngineCard::default());
+    }
+
+    /// Blocks held of a prompt whose block `n` is `SIZE` times the token `n`.
+    fn held(&self, tokens: &[u32]) -> u32 {
+        let root = self.inventory.space().root(&Scope::default());
+        let lookahead = self.applier.lookahead() as usize;
+        let keys = self.inventory.keys(root, tokens, SIZE as usize, lookahead);
+        self.inventory.overlap_of(self.slot, &keys, SIZE).resident() / SIZE
+    }
+}
+
+/// Blocks 1 to `count` of a prompt.
+fn stored(count: u32) -> BlockStored {
+    BlockStored {
+        block_hashes: (1..=count).map(|n| kvasir_inventory::EngineHash(u64::from(n))).collect(),
+        parent: None,
+        token_ids: prompt(count),
+        block_size: SIZE,
+        lora_id: None,
+        lora_name: None,
+        medium: Medium::Known(Tier::Device),
+        extra_keys: None,
+        cache_salt: None,
+        group: None,
+        spec_kind: None,
+        sliding_window: None,
+        lookahead_token_ids: None,
+        schema: Schema::Paired,
+    }
+}
+
+fn prompt(blocks: u32) -> Vec<u32> {
+    (1..=blocks).flat_map(|n| [n; SIZE as usize]).collect()
+}
+
+fn in_group(group: u32, kind: SpecKind, stored: BlockStored) -> BlockStored {
+    BlockStored { group: Some(group), spec_kind: Some(kind), ..stored }
+}
+
+#[test]
+fn groups_of_hybrid_models_are_followed() {
+    let mut rig = Rig::new(Limits::default());
+    rig.apply(in_group(0, SpecKind::FullAttention, stored(4)));
+    assert_eq!(rig.held(&prompt(4)), 4);
+    // The event carries all tokens, but only the blocks that were kept.
+    let window = BlockStored {
+        block_hashes: stored(4).block_hashes[2..3].to_vec(),
+        sliding_window: Some(3),
+        ..in_group(1, SpecKind::SlidingWindow, stored(4))
+    };
+    rig.apply(window.clone());
+    assert_eq!((rig.held(&prompt(4)), rig.applier.trust()), (3, Trust::Exact));
+    let state = BlockStored {
+        block_hashes: stored(4).block_hashes[1..].to_vec(),
+        ..in_group(2, SpecKind::Mamba, stored(4))
+    };
+    rig.apply(state);
+    assert_eq!((rig.held(&prompt(4)), rig.held(&prompt(2))), (3, 0));
+    // Offload events do not say the kind again.
+    let offload = BlockStored {
+        group: Some(1),
+        token_ids: Vec::new(),
+        medium: Medium::Known(Tier::Host),
+        block_hashes: stored(4).block_hashes[3..].to_vec(),
+        ..stored(4)
+    };
+    rig.apply(offload);
+    assert_eq!((rig.held(&prompt(4)), rig.applier.trust()), (4, Trust::Exact));
+    rig.apply(in_group(3, SpecKind::ChunkedLocalAttention, stored(4)));
+    let unsupported = Trust::Suspect(SuspectReason::UnsupportedGroup);
+    assert_eq!((rig.held(&prompt(4)), rig.applier.trust()), (0, unsupported));
+}
+
+#[test]
+fn a_window_of_unknown_size_is_not_followed() {
+    let mut rig = Rig::new(Limits::default());
+    rig.apply(in_group(0, SpecKind::SlidingWindow, stored(4)));
+    assert_eq!(rig.applier.trust(), Trust::Suspect(SuspectReason::UnsupportedGroup));
+}
+
+#[test]
+fn lookahead_is_learned_and_a_change_of_it_is_a_new_life() {
+    let mut rig = Rig::new(Limits::default());
+    let ahead = |tokens: &[u32]| {
+        let lists = tokens.iter().map(|token| vec![*token]).collect();
+        BlockStored { lookahead_token_ids: Some(lists), ..stored(tokens.len() as u32) }
+    };
+    rig.apply(ahead(&[2, 3]));
+    assert_eq!((rig.applier.lookahead(), rig.applier.trust()), (1, Trust::Exact));
+    // The second block's hash needs the token behind it.
+    assert_eq!((rig.held(&prompt(3)), rig.held(&prompt(2))), (2, 1));
+    let other = [prompt(2), vec![9]].concat();
+    assert_eq!(rig.held(&other), 1);
+    rig.apply(stored(1));
+    assert_eq!((rig.applier.lookahead(), rig.held(&prompt(3))), (0, 1));
+    assert_eq!(rig.applier.trust(), Trust::Partial(PartialReason::BlocksLeftOut));
+}
+
+#[test]
+fn blocks_that_look_ahead_differently_are_not_understood() {
+    let mut rig = Rig::new(Limits::default());
+    let lists = Some(vec![vec![2], vec![3, 3]]);
+    rig.apply(BlockStored { lookahead_token_ids: lists, ..stored(2) });
+    assert_eq!(rig.applier.trust(), Trust::Suspect(SuspectReason::LookaheadHashing));
+    assert_eq!(rig.applier.refused_blocks(), 2);
+    let forget = Update::Forget { trust: Trust::Exact, why: Why::Restart };
+    rig.applier.apply(&forget, &EngineCard::default());
+    assert_eq!(rig.applier.trust(), Trust::Exact);
+}
+
+#[test]
+fn what_does_not_fit_makes_the_picture_partial() {
+    let mut rig = Rig::new(Limits { endpoint_bytes: 1_500, ..Limits::default() });
+    rig.apply(stored(200));
+    assert_eq!(rig.applier.trust(), Trust::Partial(PartialReason::ByteBudget));
+    assert!(rig.held(&prompt(200)) < 200);
+    rig.applier.forget();
+    assert_eq!(rig.applier.trust(), Trust::Exact);
+}
+
+#[test]
+fn blocks_can_be_known_by_the_engines_hashes() {
+    let mut rig = Rig::new(Limits::default());
+    rig.applier = rig.applier.known_by(Identity::Engine);
+    rig.apply(BlockStored { token_ids: Vec::new(), ..stored(3) });
+    let root = rig.inventory.space().root(&Scope::default());
+    let keys = rig.inventory.engine_keys(root, &stored(4).block_hashes);
+    assert_eq!(rig.inventory.overlap_of(rig.slot, &keys, SIZE).resident(), 3 * SIZE);
+    assert_eq!(rig.applier.trust(), Trust::Exact);
+}
