@@ -21,6 +21,7 @@ mod renderer;
 mod template;
 mod tokenizer;
 mod unrouted;
+mod work;
 
 pub use api::Api;
 pub use clock::CivilTime;
@@ -28,4 +29,6 @@ pub use envelope::{BodyError, Envelope};
 pub use given::given_ids;
 pub use locate::{Located, Source, Tried, locate};
 pub use renderer::{Level, Limits, LoadError, Prompts, Renderer};
+pub use tokenizer::PrefixCacheStats;
 pub use unrouted::Unrouted;
+pub use work::Work;

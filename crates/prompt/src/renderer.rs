@@ -15,7 +15,8 @@ use crate::fields::Truncation;
 use crate::json::{Dict, Json};
 use crate::model::{Model, RenderedBy};
 use crate::template::{Clock, Template, python, value};
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{PrefixCacheStats, Settings, Tokenizer};
+use crate::work::{Clocks, Work};
 use crate::{Api, Unrouted};
 
 /// What transformers appends to the message that is continued, and cuts the text at.
@@ -29,12 +30,16 @@ pub struct Limits {
     pub prompt_bytes: usize,
     /// Most prompts in one request.
     pub prompts: usize,
+    /// Most bytes of memory for the token ids of texts seen before. They are found again where a
+    /// later text starts alike, up to an added token of the tokenizer; see [`Renderer::cache`].
+    pub cache_bytes: usize,
 }
 
 impl Default for Limits {
-    /// 8 MiB, which is more than a million tokens of text, and 1,024 prompts.
+    /// 8 MiB, which is more than a million tokens of text, 1,024 prompts, and 128 MiB of cache,
+    /// which is enough for some 15 million tokens.
     fn default() -> Self {
-        Self { prompt_bytes: 8 << 20, prompts: 1024 }
+        Self { prompt_bytes: 8 << 20, prompts: 1024, cache_bytes: 128 << 20 }
     }
 }
 
@@ -79,7 +84,8 @@ pub enum LoadError {
     },
 }
 
-/// The tokenizer and template of one model. Immutable, shared between threads.
+/// The tokenizer and template of one model. Its cache apart it never changes; shared between
+/// threads.
 #[derive(Debug)]
 pub struct Renderer {
     tokenizer: Tokenizer,
@@ -89,6 +95,7 @@ pub struct Renderer {
     rendered_by: RenderedBy,
     caveat: Option<String>,
     limits: Limits,
+    clocks: Clocks,
 }
 
 /// A template that is there, is missing, or does not compile.
@@ -152,13 +159,13 @@ impl Renderer {
         }
         let model = Model::read(dir)?;
         let clock: Clock = Arc::new(clock);
-        let tokenizer = Tokenizer::load(
-            &path,
-            model.added_tokens,
-            &model.special_tokens,
-            model.split_special_tokens,
-        )
-        .map_err(|message| LoadError::Invalid { path, message })?;
+        let settings = Settings {
+            listed: model.added_tokens,
+            named: model.special_tokens.iter().map(|(_, text)| text.clone()).collect(),
+            split_special: model.split_special_tokens,
+        };
+        let tokenizer = Tokenizer::load(&path, settings, limits.cache_bytes)
+            .map_err(|message| LoadError::Invalid { path, message })?;
         let with_tools = model.templates.with_tools.as_deref();
         Ok(Self {
             tokenizer,
@@ -172,6 +179,7 @@ impl Renderer {
             rendered_by: model.rendered_by,
             caveat: model.caveat,
             limits,
+            clocks: Clocks::default(),
         })
     }
 
@@ -207,14 +215,41 @@ impl Renderer {
     /// # Errors
     /// The reason why they cannot be known.
     pub fn prompts(&self, api: Api, body: &[u8]) -> Result<Prompts, Unrouted> {
+        self.prompts_salted(api, body, None)
+    }
+
+    /// The same for a request with this [`cache_salt`](crate::Envelope::cache_salt): what other
+    /// requests cached is found again only by requests with the same salt. It changes no id.
+    ///
+    /// # Errors
+    /// The reason why the ids cannot be known.
+    pub fn prompts_salted(
+        &self,
+        api: Api,
+        body: &[u8],
+        salt: Option<&str>,
+    ) -> Result<Prompts, Unrouted> {
         match api {
-            Api::Completions => self.completion(body),
-            Api::Chat => self.chat(body),
+            Api::Completions => self.completion(body, salt),
+            Api::Chat => self.chat(body, salt),
             _ => Err(Unrouted::UnsupportedApi(api.as_str())),
         }
     }
 
-    fn completion(&self, body: &[u8]) -> Result<Prompts, Unrouted> {
+    /// What the prefix cache holds, and how many tokens of this tokenizer end a text that can be
+    /// found again: without any, every prompt is tokenized from its start.
+    #[must_use]
+    pub fn cache(&self) -> (usize, PrefixCacheStats) {
+        self.tokenizer.cache()
+    }
+
+    /// How long the stages took so far.
+    #[must_use]
+    pub fn work(&self) -> Work {
+        self.clocks.read()
+    }
+
+    fn completion(&self, body: &[u8], salt: Option<&str>) -> Result<Prompts, Unrouted> {
         self.rendered_by.refuses_text()?;
         let request = completion::read(body)?;
         if request.prompts.len() > self.limits.prompts {
@@ -233,7 +268,7 @@ impl Renderer {
             let (ids, text) = match prompt {
                 Prompt::Ids(ids) => (request.truncation.cut(ids), None),
                 Prompt::Text(text) => (
-                    self.encode(&text, request.add_special_tokens, request.truncation)?,
+                    self.encode(&text, request.add_special_tokens, request.truncation, salt)?,
                     Some(text),
                 ),
             };
@@ -243,13 +278,13 @@ impl Renderer {
         Ok(out)
     }
 
-    fn chat(&self, body: &[u8]) -> Result<Prompts, Unrouted> {
+    fn chat(&self, body: &[u8], salt: Option<&str>) -> Result<Prompts, Unrouted> {
         self.rendered_by.refuses_chat()?;
-        let request = chat::read(body)?;
+        let request = self.clocks.parse.time(|| chat::read(body))?;
         let (special, cut) = (request.add_special_tokens, request.truncation);
-        let text = self.render(request)?;
+        let text = self.clocks.render.time(|| self.render(request))?;
         self.check_size(text.len())?;
-        let ids = self.encode(&text, special, cut)?;
+        let ids = self.encode(&text, special, cut, salt)?;
         Ok(Prompts { prompts: vec![ids], level: Level::Tokens, texts: vec![Some(text)] })
     }
 
@@ -258,8 +293,17 @@ impl Renderer {
         if bytes > limit { Err(Unrouted::TooLong { bytes, limit }) } else { Ok(()) }
     }
 
-    fn encode(&self, text: &str, special: bool, cut: Truncation) -> Result<Vec<u32>, Unrouted> {
-        self.tokenizer.encode(text, special, cut).map_err(Unrouted::Tokenizer)
+    fn encode(
+        &self,
+        text: &str,
+        special: bool,
+        cut: Truncation,
+        salt: Option<&str>,
+    ) -> Result<Vec<u32>, Unrouted> {
+        self.clocks
+            .tokenize
+            .time(|| self.tokenizer.encode(text, special, cut, salt))
+            .map_err(Unrouted::Tokenizer)
     }
 
     fn render(&self, request: Chat) -> Result<String, Unrouted> {

@@ -1,69 +1,172 @@
-//! Text to token ids. The one place that knows the tokenizer library.
+//! Text to token ids: the tokenizer library, and a cache of what it said.
+
+mod boundary;
+mod library;
+mod prefixes;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 
-use tokenizers::{AddedToken, Tokenizer as Library, TruncationDirection};
+use tokenizers::AddedToken;
 
+use self::boundary::{Boundaries, Boundary};
+use self::library::{Around, Library};
+use self::prefixes::PrefixCache;
+pub use self::prefixes::PrefixCacheStats;
 use crate::fields::Truncation;
+
+/// Least bytes between two places where a text is cut for the cache: an entry costs some 200
+/// bytes besides its text and ids, and what is behind the last place is tokenized every time.
+const SPACING: usize = 192;
+
+/// What a model's configuration says about its tokenizer beside `tokenizer.json`.
+#[derive(Debug, Default)]
+pub(crate) struct Settings {
+    /// Tokens it lists, with their properties.
+    pub(crate) listed: Vec<AddedToken>,
+    /// Text of special tokens it names.
+    pub(crate) named: Vec<String>,
+    /// Special tokens in a text are tokenized like any other text.
+    pub(crate) split_special: bool,
+}
 
 /// A loaded `tokenizer.json`.
 #[derive(Debug)]
-pub(crate) struct Tokenizer(Library);
+pub(crate) struct Tokenizer {
+    library: Library,
+    /// What is put around a text's ids on request; `None` where that depends on the text.
+    around: Option<Around>,
+    boundaries: Boundaries,
+    prefixes: PrefixCache,
+}
 
 impl Tokenizer {
-    /// Loads the file and adds what a model's configuration adds to it: tokens it lists that are
-    /// missing or have other properties in the file, and special tokens it names that the file
-    /// does not have. Truncation and padding of the file are switched off, as the engine does.
+    /// Loads the file and adds what the model's configuration adds to it. `cache_bytes` bounds
+    /// the prefix cache.
     pub(crate) fn load(
         path: &Path,
-        listed: Vec<AddedToken>,
-        named: &[(String, String)],
-        split_special: bool,
+        settings: Settings,
+        cache_bytes: usize,
     ) -> Result<Self, String> {
-        let mut library = Library::from_file(path).map_err(|e| e.to_string())?;
-        library.with_truncation(None).map_err(|e| e.to_string())?;
-        library.with_padding(None);
-        library.set_encode_special_tokens(split_special);
-        let known = library.get_added_tokens_decoder();
-        let mut missing: Vec<AddedToken> =
-            listed.into_iter().filter(|t| !known.values().any(|k| k == t)).collect();
-        for (_, text) in named {
-            if !known.values().chain(&missing).any(|t| t.content == *text) {
-                missing.push(AddedToken::from(text.as_str(), true));
-            }
-        }
-        if !missing.is_empty() {
-            library.add_tokens(missing).map_err(|e| e.to_string())?;
-        }
-        let tokenizer = Self(library);
-        // A file can load and still fail on every text; better to know now.
-        tokenizer.encode("a 1 é\n", true, Truncation::None)?;
-        Ok(tokenizer)
+        let json = std::fs::read(path).map_err(|e| e.to_string())?;
+        Self::from_json(&json, settings, cache_bytes)
     }
 
-    /// The ids of a text.
+    fn from_json(json: &[u8], settings: Settings, cache_bytes: usize) -> Result<Self, String> {
+        let split_special = settings.split_special;
+        let library = Library::from_json(json, settings)?;
+        let around = library.around();
+        let mut boundaries = match around {
+            Some(_) if library.is_deterministic() => {
+                Boundaries::new(&library.added_tokens(), split_special)
+            }
+            _ => Boundaries::default(),
+        };
+        boundaries.retain(|text, id| library.ids(text).is_ok_and(|ids| ids == [id]));
+        let prefixes = PrefixCache::new(if boundaries.is_empty() { 0 } else { cache_bytes });
+        Ok(Self { library, around, boundaries, prefixes })
+    }
+
+    /// The ids of a text. `salt` keeps texts of different salts apart in the cache; it changes no
+    /// id.
     pub(crate) fn encode(
         &self,
         text: &str,
         special: bool,
         cut: Truncation,
+        salt: Option<&str>,
     ) -> Result<Vec<u32>, String> {
-        let Truncation::Last { keep } = cut else {
-            let ids = self.0.encode_fast(text, special).map_err(|e| e.to_string())?;
-            return Ok(cut.cut(ids.get_ids().to_vec()));
+        let Some(around) = &self.around else {
+            return self.library.finished_ids(text, special, cut);
         };
-        let mut encoding = self.0.encode_fast(text, false).map_err(|e| e.to_string())?;
-        let added = if special { self.added_by_post_processor() } else { 0 };
-        let Some(room) = keep.checked_sub(added) else {
-            return Err(format!("no room for {added} special tokens in {keep}"));
-        };
-        encoding.truncate(room, 0, TruncationDirection::Left);
-        let finished = self.0.post_process(encoding, None, special).map_err(|e| e.to_string())?;
-        Ok(finished.get_ids().to_vec())
+        let (before, after): (&[u32], &[u32]) =
+            if special { (&around.before, &around.after) } else { (&[], &[]) };
+        // Room for the text of most languages, to spare copies of long prompts.
+        let mut ids = Vec::with_capacity(before.len() + text.len() / 3 + 16);
+        ids.extend_from_slice(before);
+        self.append_ids(text, salt, &mut ids)?;
+        if let Truncation::Last { keep } = cut {
+            let added = before.len() + after.len();
+            let Some(room) = keep.checked_sub(added) else {
+                return Err(format!("no room for {added} special tokens in {keep}"));
+            };
+            let surplus = (ids.len() - before.len()).saturating_sub(room);
+            ids.drain(before.len()..before.len() + surplus);
+        }
+        ids.extend_from_slice(after);
+        Ok(match cut {
+            Truncation::Last { .. } => ids,
+            _ => cut.cut(ids),
+        })
     }
 
-    fn added_by_post_processor(&self) -> usize {
-        use tokenizers::PostProcessor as _;
-        self.0.get_post_processor().map_or(0, |p| p.added_tokens(false))
+    /// How many tokens end a cacheable prefix, and what the cache does.
+    pub(crate) fn cache(&self) -> (usize, PrefixCacheStats) {
+        (self.boundaries.len(), self.prefixes.stats())
+    }
+
+    /// Appends the ids of a text, of which the cache may know the beginning.
+    ///
+    /// The text is cut at the first boundary [`SPACING`] bytes behind the last cut, and so on. So
+    /// where it is cut up to some byte depends on the text up to there, and two texts are cut
+    /// alike as far as they are alike.
+    fn append_ids(&self, text: &str, salt: Option<&str>, ids: &mut Vec<u32>) -> Result<(), String> {
+        let mut last: Option<Boundary> = None;
+        let mut parent = if self.boundaries.is_empty() { None } else { self.prefixes.root(salt) };
+        let mut hit = 0;
+        while let Some(behind) = parent {
+            let from = last.map_or(0, |b| b.end);
+            let Some(next) = self.boundaries.next(text, from, from + SPACING) else { break };
+            let segment = text.get(from..next.end).unwrap_or_default();
+            // Behind an entry that was just made there is none.
+            let known = if hit == from { self.prefixes.get(behind, segment) } else { None };
+            parent = match known {
+                Some(node) => {
+                    ids.extend_from_slice(&node.ids);
+                    hit = next.end;
+                    Some(node.id)
+                }
+                None => {
+                    let start = ids.len();
+                    self.append_part(text, last, next.end, ids)?;
+                    let new = ids.get(start..).unwrap_or_default();
+                    self.prefixes.insert(behind, segment, new).map(|node| node.id)
+                }
+            };
+            last = Some(next);
+        }
+        self.prefixes.count(hit, text.len() - hit);
+        self.append_part(text, last, text.len(), ids)
+    }
+
+    /// Appends the ids of the part of a text between a boundary, or its start, and `end`, which is
+    /// its end or the end of another boundary.
+    ///
+    /// The part is given to the tokenizer with the boundary's token before it, which is matched
+    /// there, too: so it does not start the text there either, and what follows has the same
+    /// neighbour.
+    fn append_part(
+        &self,
+        text: &str,
+        behind: Option<Boundary>,
+        end: usize,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), String> {
+        let Some(boundary) = behind else {
+            ids.extend(self.library.ids(text.get(..end).unwrap_or_default())?);
+            return Ok(());
+        };
+        if boundary.end == end {
+            return Ok(());
+        }
+        let part = self.library.ids(text.get(boundary.start..end).unwrap_or_default())?;
+        match part.split_first() {
+            Some((first, rest)) if *first == boundary.id => {
+                ids.extend_from_slice(rest);
+                Ok(())
+            }
+            _ => Err(format!("token {} is not matched where it stands", boundary.id)),
+        }
     }
 }

@@ -1,0 +1,249 @@
+//! What prompts cost: cold, in conversations, warm at 128k tokens, and what the cache holds under
+//! traffic: `cargo bench -p kvasir-prompt`.
+//!
+//! Text is this repository's own sources. `KVASIR_TOKENIZERS` may name a directory of real models,
+//! else the tests' small one is used. CPU time of the measuring thread counts, and compared
+//! subjects alternate, so that a busy machine disturbs them alike. `KVASIR_BENCH` picks parts by
+//! name: `cold`, `turns`, `long`, `traffic`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a program for the terminal"
+)]
+
+mod setup;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use kvasir_inventory::{EngineHash, Group, GroupKind, Inventory, StoredBlocks, Tier};
+use kvasir_kv_hash::{KeySpace, Scope};
+use kvasir_prompt::{Api, Envelope, Limits, Renderer};
+
+use self::setup::{Conversation, corpus, cpu, load, models, resident_bytes};
+
+fn main() {
+    let parts = std::env::var("KVASIR_BENCH").unwrap_or_default();
+    let wants = |part: &str| parts.is_empty() || parts.split(',').any(|p| p == part);
+    let text = corpus();
+    println!("{} bytes of text", text.len());
+    for (name, dir) in models() {
+        let uncached = load(&dir, Limits { cache_bytes: 0, ..Limits::default() });
+        let cached = load(&dir, Limits::default());
+        println!("\n{name}: {} boundary tokens", cached.cache().0);
+        if wants("cold") {
+            cold(&uncached, &text);
+        }
+        if cached.chat_state().is_err() {
+            continue;
+        }
+        if wants("turns") {
+            turns(&cached, &uncached, &text);
+        }
+        if wants("long") {
+            long(&cached, &uncached, &text);
+        }
+    }
+    if wants("traffic") {
+        traffic(&text);
+    }
+}
+
+/// Different slices of text, once each.
+fn cold(renderer: &Renderer, text: &str) {
+    let (mut tokens, mut bytes, mut spent) = (0, 0, Duration::ZERO);
+    for slice in setup::slices(text, 32 << 10).take(40) {
+        let body = serde_json::json!({ "prompt": slice }).to_string();
+        let before = cpu();
+        let prompts = renderer.prompts(Api::Completions, body.as_bytes()).unwrap();
+        spent += cpu() - before;
+        tokens += prompts.prompts[0].len();
+        bytes += slice.len();
+    }
+    let seconds = spent.as_secs_f64();
+    println!(
+        "  cold: {:.2} M tokens, {:.1} MB per CPU second",
+        tokens as f64 / seconds / 1e6,
+        bytes as f64 / seconds / 1e6
+    );
+}
+
+/// A conversation of 20 turns that ends at about 32k tokens.
+fn turns(cached: &Renderer, uncached: &Renderer, text: &str) {
+    let (mut warm, mut cold) = (Duration::ZERO, Duration::ZERO);
+    let (mut warm_ids, mut cold_ids) = (Duration::ZERO, Duration::ZERO);
+    let (mut last, mut tokens) = (0.0, 0);
+    let per_turn = setup::bytes_for(uncached, text, 32_000) / 20;
+    let rounds = 3;
+    for round in 0..rounds {
+        let mut talk = Conversation::new(text, round * 97_000);
+        for turn in 0..20 {
+            talk.user(per_turn * 2 / 3);
+            let body = talk.body();
+            let (a, b) = (cached.work(), cpu());
+            let got = cached.prompts(Api::Chat, &body).unwrap();
+            let (c, d) = (uncached.work(), cpu());
+            let want = uncached.prompts(Api::Chat, &body).unwrap();
+            let e = cpu();
+            assert_eq!(got.prompts, want.prompts);
+            let spent =
+                (cached.work().tokenize - a.tokenize, uncached.work().tokenize - c.tokenize);
+            // The first turn is cold for both.
+            if turn > 0 {
+                warm += d - b;
+                cold += e - d;
+                warm_ids += spent.0;
+                cold_ids += spent.1;
+            }
+            last = (e - d).as_secs_f64() / (d - b).as_secs_f64();
+            tokens = want.prompts[0].len();
+            talk.assistant(per_turn / 3);
+        }
+    }
+    let per = |total: Duration| total / (19 * rounds as u32);
+    let ratio = cold.as_secs_f64() / warm.as_secs_f64();
+    println!(
+        "  20 turns to {tokens} tokens: {:.2?} a turn warm, {:.2?} cold: {ratio:.0} times; the \
+         last turn {last:.0} times; tokenizing alone (wall) {:.2?} and {:.2?}",
+        per(warm),
+        per(cold),
+        per(warm_ids),
+        per(cold_ids),
+    );
+}
+
+/// One more turn at 128k tokens, stage by stage.
+fn long(cached: &Renderer, uncached: &Renderer, text: &str) {
+    const ROUNDS: u32 = 20;
+    const BLOCK: usize = 16;
+    let bytes = setup::bytes_for(uncached, text, 128_000);
+    let mut talk = Conversation::new(text, 0);
+    while talk.len() < bytes {
+        talk.user(6000);
+        talk.assistant(2000);
+    }
+    talk.user(800);
+    let first = cached.prompts(Api::Chat, &talk.body()).unwrap();
+    let space = KeySpace::fixed();
+    let root = space.root(&Scope { model: "m", ..Scope::default() });
+    let inventory = Inventory::new(space, kvasir_inventory::Limits::default());
+    hold(&inventory, root, &first.prompts[0], BLOCK);
+    let mut best = [Duration::MAX; 7];
+    let mut note = |stage: usize, spent: Duration| best[stage] = best[stage].min(spent);
+    let (mut tokens, mut body_bytes) = (0, 0);
+    for round in 0..ROUNDS {
+        talk.assistant(300 + round as usize);
+        talk.user(300 + round as usize);
+        let body = talk.body();
+        let start = std::time::Instant::now();
+        let envelope = Envelope::parse(&body).unwrap();
+        note(0, start.elapsed());
+        let before = cached.work();
+        let salt = envelope.cache_salt.as_deref();
+        let got = cached.prompts_salted(Api::Chat, &body, salt).unwrap();
+        let work = cached.work();
+        note(1, work.parse - before.parse);
+        note(2, work.render - before.render);
+        note(3, work.tokenize - before.tokenize);
+        let at = std::time::Instant::now();
+        let ids = &got.prompts[0];
+        let keys = inventory.space().chain(root, ids, BLOCK);
+        note(4, at.elapsed());
+        let at = std::time::Instant::now();
+        std::hint::black_box(inventory.overlaps(&keys, BLOCK as u32));
+        note(5, at.elapsed());
+        note(6, start.elapsed());
+        tokens = ids.len();
+        body_bytes = body.len();
+    }
+    let body = talk.body();
+    let before = cpu();
+    let work = uncached.work();
+    uncached.prompts(Api::Chat, &body).unwrap();
+    let cold = cpu() - before;
+    let cold_ids = uncached.work().tokenize - work.tokenize;
+    let mut line = String::new();
+    for (name, spent) in
+        ["envelope", "parse", "render", "tokenize", "chain", "lookup", "all"].iter().zip(best)
+    {
+        let _ = write!(line, " {name} {spent:.0?}");
+    }
+    let times = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
+    println!(
+        "  warm turn at {tokens} tokens, {body_bytes} bytes:{line}; cold {cold:.1?}: {:.0} times; \
+         tokenizing cold (wall) {cold_ids:.1?}: {:.0} times",
+        times(cold, best[6]),
+        times(cold_ids, best[3]),
+    );
+}
+
+/// Lets one endpoint hold a whole prompt.
+fn hold(inventory: &Inventory, root: kvasir_kv_hash::BlockKey, ids: &[u32], block: usize) {
+    let slot = inventory.register().unwrap();
+    let full = ids.len() / block * block;
+    let hashes: Vec<EngineHash> = (0..full / block).map(|n| EngineHash(n as u64)).collect();
+    inventory.store(
+        slot,
+        &StoredBlocks {
+            hashes: &hashes,
+            tokens: &ids[..full],
+            block_size: block as u32,
+            root,
+            parent: None,
+            tier: Tier::Device,
+            group: Group { index: 0, kind: GroupKind::FullAttention },
+            extras: &[],
+        },
+    );
+}
+
+/// A million requests of many conversations through a small cache.
+fn traffic(text: &str) {
+    const BUDGET: usize = 32 << 20;
+    let (_, dir) = models().remove(0);
+    let renderer = load(&dir, Limits { cache_bytes: BUDGET, ..Limits::default() });
+    let requests: u64 = std::env::var("KVASIR_BENCH_REQUESTS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(1_000_000);
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = move |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    let mut talks: Vec<String> = vec![String::new(); 4000];
+    let (mut most, before) = (0, resident_bytes());
+    let start = cpu();
+    for request in 0..requests {
+        // Some users talk more than others.
+        let talk = next(4000).min(next(4000)).min(next(4000)) as usize;
+        if talks[talk].len() > 20_000 || next(40) == 0 {
+            talks[talk].clear();
+        }
+        let at = next(text.len() as u64 - 1000) as usize;
+        let words = setup::slice(text, at, 120);
+        let _ = write!(talks[talk], "<|im_start|>user\n{words}<|im_end|>\n");
+        let body = serde_json::json!({ "prompt": talks[talk] }).to_string();
+        renderer.prompts(Api::Completions, body.as_bytes()).unwrap();
+        if request % 1000 == 0 {
+            most = most.max(renderer.cache().1.bytes);
+        }
+    }
+    let (_, stats) = renderer.cache();
+    let talks: usize = talks.iter().map(String::capacity).sum();
+    let grown = resident_bytes().saturating_sub(before).saturating_sub(talks);
+    println!(
+        "\n{requests} requests in {:.0?}: at most {most} of {} bytes accounted, resident memory \
+         grew by {grown}; {:.1} % of text found; {} entries, {} evicted",
+        cpu() - start,
+        stats.budget,
+        100.0 * stats.hit_bytes as f64 / (stats.hit_bytes + stats.miss_bytes) as f64,
+        stats.entries,
+        stats.evictions,
+    );
+    assert!(most <= stats.budget, "over the budget");
+}
