@@ -29,6 +29,6 @@ pub use envelope::{BodyError, Envelope};
 pub use given::given_ids;
 pub use locate::{Located, Source, Tried, locate};
 pub use renderer::{Level, Limits, LoadError, Prompts, Renderer};
-pub use tokenizer::PrefixCacheStats;
+pub use tokenizer::{PrefixCacheStats, TokenizerEngine};
 pub use unrouted::Unrouted;
 pub use work::Work;

@@ -15,7 +15,7 @@ use crate::fields::Truncation;
 use crate::json::{Dict, Json};
 use crate::model::{Model, RenderedBy};
 use crate::template::{Clock, Template, python, value};
-use crate::tokenizer::{PrefixCacheStats, Settings, Tokenizer};
+use crate::tokenizer::{PrefixCacheStats, Settings, Tokenizer, TokenizerEngine};
 use crate::work::{Clocks, Work};
 use crate::{Api, Unrouted};
 
@@ -241,6 +241,13 @@ impl Renderer {
     #[must_use]
     pub fn cache(&self) -> (usize, PrefixCacheStats) {
         self.tokenizer.cache()
+    }
+
+    /// Which code tokenizes, and why not the faster one. It can change: a sample of what the
+    /// faster one says is compared with the library.
+    #[must_use]
+    pub fn engine(&self) -> TokenizerEngine {
+        self.tokenizer.engine()
     }
 
     /// How long the stages took so far.

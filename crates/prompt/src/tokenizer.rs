@@ -1,8 +1,11 @@
 //! Text to token ids: the tokenizer library, and a cache of what it said.
 
 mod boundary;
+mod engine;
+mod fast;
 mod library;
 mod prefixes;
+mod selftest;
 #[cfg(test)]
 mod tests;
 
@@ -11,6 +14,8 @@ use std::path::Path;
 use tokenizers::AddedToken;
 
 use self::boundary::{Boundaries, Boundary};
+pub use self::engine::TokenizerEngine;
+use self::engine::{Engines, Outcome};
 use self::library::{Around, Library};
 use self::prefixes::PrefixCache;
 pub use self::prefixes::PrefixCacheStats;
@@ -34,7 +39,7 @@ pub(crate) struct Settings {
 /// A loaded `tokenizer.json`.
 #[derive(Debug)]
 pub(crate) struct Tokenizer {
-    library: Library,
+    engines: Engines,
     /// What is put around a text's ids on request; `None` where that depends on the text.
     around: Option<Around>,
     boundaries: Boundaries,
@@ -65,7 +70,8 @@ impl Tokenizer {
         };
         boundaries.retain(|text, id| library.ids(text).is_ok_and(|ids| ids == [id]));
         let prefixes = PrefixCache::new(if boundaries.is_empty() { 0 } else { cache_bytes });
-        Ok(Self { library, around, boundaries, prefixes })
+        let engines = Engines::new(json, library, split_special);
+        Ok(Self { engines, around, boundaries, prefixes })
     }
 
     /// The ids of a text. `salt` keeps texts of different salts apart in the cache; it changes no
@@ -78,14 +84,20 @@ impl Tokenizer {
         salt: Option<&str>,
     ) -> Result<Vec<u32>, String> {
         let Some(around) = &self.around else {
-            return self.library.finished_ids(text, special, cut);
+            return self.engines.library.finished_ids(text, special, cut);
         };
         let (before, after): (&[u32], &[u32]) =
             if special { (&around.before, &around.after) } else { (&[], &[]) };
         // Room for the text of most languages, to spare copies of long prompts.
         let mut ids = Vec::with_capacity(before.len() + text.len() / 3 + 16);
         ids.extend_from_slice(before);
+        let state = self.engines.differs();
         self.append_ids(text, salt, &mut ids)?;
+        if self.engines.differs() != state {
+            // Parts of this text may be wrong: once more, from nothing.
+            ids.truncate(before.len());
+            self.append_ids(text, salt, &mut ids)?;
+        }
         if let Truncation::Last { keep } = cut {
             let added = before.len() + after.len();
             let Some(room) = keep.checked_sub(added) else {
@@ -104,6 +116,11 @@ impl Tokenizer {
     /// How many tokens end a cacheable prefix, and what the cache does.
     pub(crate) fn cache(&self) -> (usize, PrefixCacheStats) {
         (self.boundaries.len(), self.prefixes.stats())
+    }
+
+    /// Which code tokenizes.
+    pub(crate) fn engine(&self) -> TokenizerEngine {
+        self.engines.state()
     }
 
     /// Appends the ids of a text, of which the cache may know the beginning.
@@ -154,19 +171,24 @@ impl Tokenizer {
         ids: &mut Vec<u32>,
     ) -> Result<(), String> {
         let Some(boundary) = behind else {
-            ids.extend(self.library.ids(text.get(..end).unwrap_or_default())?);
-            return Ok(());
+            return self.append_alone(text.get(..end).unwrap_or_default(), ids);
         };
         if boundary.end == end {
             return Ok(());
         }
-        let part = self.library.ids(text.get(boundary.start..end).unwrap_or_default())?;
-        match part.split_first() {
-            Some((first, rest)) if *first == boundary.id => {
-                ids.extend_from_slice(rest);
-                Ok(())
-            }
-            _ => Err(format!("token {} is not matched where it stands", boundary.id)),
+        let start = ids.len();
+        self.append_alone(text.get(boundary.start..end).unwrap_or_default(), ids)?;
+        if ids.get(start) != Some(&boundary.id) {
+            return Err(format!("token {} is not matched where it stands", boundary.id));
         }
+        ids.remove(start);
+        Ok(())
+    }
+
+    fn append_alone(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), String> {
+        if self.engines.append_ids(text, ids)? == Outcome::Differed {
+            self.prefixes.forget();
+        }
+        Ok(())
     }
 }

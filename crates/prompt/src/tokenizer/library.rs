@@ -5,6 +5,7 @@ use tokenizers::{
 };
 
 use super::Settings;
+use super::engine::Encode;
 use crate::fields::Truncation;
 
 /// No vocabulary is that large.
@@ -20,6 +21,14 @@ pub(super) struct Around {
 /// A tokenizer as the library loads it.
 #[derive(Debug)]
 pub(super) struct Library(Inner);
+
+impl Encode for Library {
+    fn append_ids(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), String> {
+        let encoding = self.0.encode_fast(text, false).map_err(|e| e.to_string())?;
+        ids.extend_from_slice(encoding.get_ids());
+        Ok(())
+    }
+}
 
 impl Library {
     /// Reads `tokenizer.json` and adds tokens the configuration lists that are missing or have
@@ -49,8 +58,9 @@ impl Library {
 
     /// The ids of a text and nothing around it.
     pub(super) fn ids(&self, text: &str) -> Result<Vec<u32>, String> {
-        let encoding = self.0.encode_fast(text, false).map_err(|e| e.to_string())?;
-        Ok(encoding.get_ids().to_vec())
+        let mut ids = Vec::new();
+        self.append_ids(text, &mut ids)?;
+        Ok(ids)
     }
 
     /// The ids of a text with what the post-processor makes of them.

@@ -24,10 +24,6 @@ const SECRET_LEN: usize = 192;
 /// Memory of an entry besides its text and ids: the entry, three allocations, its place in map
 /// and ring.
 const OVERHEAD: usize = 208;
-/// The parent of a text's first segment, where the request has no salt.
-const NO_SALT: NodeId = NodeId(0);
-/// The parent of salts.
-const SALTS: NodeId = NodeId(u64::MAX);
 
 /// An entry. Never given twice, so a chain whose middle was evicted ends there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +72,9 @@ pub(crate) struct PrefixCache {
     shards: Vec<Mutex<Shard>>,
     shard_budget: usize,
     next_id: AtomicU64,
+    /// The parent of first segments where the request has no salt. The next id is the parent of
+    /// salts.
+    base: AtomicU64,
     hit_bytes: AtomicU64,
     miss_bytes: AtomicU64,
 }
@@ -98,7 +97,8 @@ impl PrefixCache {
             secret,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             shard_budget: budget / SHARDS,
-            next_id: AtomicU64::new(1),
+            next_id: AtomicU64::new(2),
+            base: AtomicU64::new(0),
             hit_bytes: AtomicU64::new(0),
             miss_bytes: AtomicU64::new(0),
         }
@@ -106,12 +106,20 @@ impl PrefixCache {
 
     /// Where texts of requests with this salt start; `None`: they cannot be cached.
     pub(crate) fn root(&self, salt: Option<&str>) -> Option<NodeId> {
+        let base = self.base.load(Ordering::Relaxed);
         match salt {
-            None | Some("") => Some(NO_SALT),
+            None | Some("") => Some(NodeId(base)),
             Some(salt) => {
-                self.get(SALTS, salt).or_else(|| self.insert(SALTS, salt, &[])).map(|n| n.id)
+                let salts = NodeId(base + 1);
+                self.get(salts, salt).or_else(|| self.insert(salts, salt, &[])).map(|n| n.id)
             }
         }
+    }
+
+    /// Makes everything held unreachable: texts start at new roots.
+    pub(crate) fn forget(&self) {
+        let base = self.next_id.fetch_add(2, Ordering::Relaxed);
+        self.base.store(base, Ordering::Relaxed);
     }
 
     /// The segment with this text behind `parent`.

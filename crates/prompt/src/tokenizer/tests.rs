@@ -1,6 +1,6 @@
 //! Cached ids against uncached ones, for every kind of tokenizer: the cache must change none.
 
-mod kinds;
+pub(super) mod kinds;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -10,7 +10,7 @@ use super::*;
 
 /// The ids as the library gives them for the whole text.
 fn uncached(tokenizer: &Tokenizer, text: &str, special: bool) -> Result<Vec<u32>, String> {
-    tokenizer.library.finished_ids(text, special, Truncation::None)
+    tokenizer.engines.library.finished_ids(text, special, Truncation::None)
 }
 
 /// Text made of what tokenizers treat specially: added tokens and parts of them, white space,
@@ -77,7 +77,9 @@ fn cached_ids_are_the_uncached_ones() {
         let tokenizer = load(kind, 64 << 10);
         let (boundaries, _) = tokenizer.cache();
         assert_eq!(boundaries > 0, kind.cacheable, "{}: {boundaries} boundaries", kind.name);
-        let mut runner = TestRunner::new(Config { cases: 96, ..Config::default() });
+        let engine = tokenizer.engine();
+        assert_eq!(engine == TokenizerEngine::ByteLevel, kind.fast, "{}: {engine:?}", kind.name);
+        let mut runner = TestRunner::new(Config { cases: 48, ..Config::default() });
         let turns = prop::collection::vec(text(kind), 1..5);
         let salt = prop::option::weighted(0.2, "[ab]");
         let result =
@@ -95,7 +97,7 @@ fn every_cut_of_a_text_is_cached_alike() {
         let filler = "The quick brown fox jumps over the lazy dog, again and again. ".repeat(4);
         let text: String =
             kind.tokens.iter().map(|token| format!("{filler}{token} {filler}{token}x")).collect();
-        for end in (0..text.len()).rev().filter(|end| text.is_char_boundary(*end)).step_by(7) {
+        for end in (0..text.len()).rev().filter(|end| text.is_char_boundary(*end)).step_by(31) {
             let text = &text[..end];
             let got = tokenizer.encode(text, false, Truncation::None, None);
             assert_eq!(got, uncached(&tokenizer, text, false), "{} {end}", kind.name);
@@ -115,7 +117,7 @@ fn truncation_is_the_librarys() {
                     Truncation::SliceLeft { keep },
                     Truncation::SliceRight { keep },
                 ] {
-                    let want = tokenizer.library.finished_ids(&text, special, cut);
+                    let want = tokenizer.engines.library.finished_ids(&text, special, cut);
                     let got = tokenizer.encode(&text, special, cut, None);
                     assert_eq!(got, want, "{} {special} {cut:?}", kind.name);
                 }
@@ -169,4 +171,37 @@ fn threads_share_a_cache() {
     });
     let (_, stats) = tokenizer.cache();
     assert!(stats.bytes <= stats.budget && stats.hit_bytes > 0, "{stats:?}");
+}
+
+/// A faster tokenizer that is wrong is found out, and nothing it said stays.
+#[test]
+fn a_wrong_engine_is_dropped_with_what_it_said() {
+    let build = |merges: usize| {
+        let mut json = kinds::tiny();
+        json["model"]["merges"].as_array_mut().unwrap().truncate(merges);
+        serde_json::to_vec(&json).unwrap()
+    };
+    let mut tokenizer = Tokenizer::from_json(&build(4000), Settings::default(), 1 << 20).unwrap();
+    assert_eq!(tokenizer.engine(), TokenizerEngine::ByteLevel);
+    let library = Library::from_json(&build(4000), Settings::default()).unwrap();
+    let wrong = fast::Fast::new(&build(10), &library.added_tokens(), false).unwrap();
+    tokenizer.engines = Engines::with_fast(library, wrong);
+    let message =
+        |n: usize| format!("<|im_start|>user\n{n} {}<|im_end|>\n", "some words ".repeat(40));
+    // The first part is a sample. After that the wrong ids come through until the next one.
+    let tried: Vec<String> = (0..600).map(|n| message(0) + &message(n)).collect();
+    tokenizer.encode("", false, Truncation::None, None).unwrap();
+    let mut wrong = 0;
+    for text in &tried {
+        let got = tokenizer.encode(text, false, Truncation::None, None);
+        let right = got == uncached(&tokenizer, text, false);
+        wrong += usize::from(!right);
+        assert!(right || !tokenizer.engines.differs());
+    }
+    assert!(wrong > 0 && tokenizer.engines.differs(), "{wrong} wrong");
+    assert!(matches!(tokenizer.engine(), TokenizerEngine::Library(_)));
+    for text in &tried {
+        let got = tokenizer.encode(text, false, Truncation::None, None);
+        assert_eq!(got, uncached(&tokenizer, text, false));
+    }
 }

@@ -31,7 +31,21 @@ fn salts_are_apart() {
     assert!(cache.get(roots[1], "text").is_some());
     // A text is no salt.
     cache.insert(roots[0], "z", &[1]).unwrap();
-    assert!(cache.get(SALTS, "z").is_none());
+    assert!(cache.get(NodeId(1), "z").is_none());
+}
+
+#[test]
+fn what_is_forgotten_is_not_found() {
+    let cache = PrefixCache::new(1 << 20);
+    let roots = |cache: &PrefixCache| [None, Some("x")].map(|salt| cache.root(salt).unwrap());
+    let before = roots(&cache);
+    for root in before {
+        cache.insert(root, "text", &[1]).unwrap();
+    }
+    cache.forget();
+    let after = roots(&cache);
+    assert!(after.iter().all(|root| cache.get(*root, "text").is_none()));
+    assert!(before.iter().all(|root| !after.contains(root)));
 }
 
 #[test]
@@ -41,21 +55,25 @@ fn what_does_not_fit_is_not_kept() {
     assert!(cache.insert(root, &"x".repeat(500), &[]).is_none());
     assert!(cache.insert(root, "x", &[0; 100]).is_none());
     assert!(cache.insert(root, "x", &[0; 10]).is_some());
-    assert!(PrefixCache::new(0).insert(NO_SALT, "x", &[]).is_none());
+    assert!(PrefixCache::new(0).insert(NodeId(0), "x", &[]).is_none());
     assert!(PrefixCache::new(0).root(Some("salt")).is_none());
 }
 
 #[test]
 fn a_hash_alone_finds_nothing() {
     let cache = PrefixCache::new(1 << 20);
-    let key = cache.key(NO_SALT, "mine");
-    let other =
-        Arc::new(Node { id: NodeId(7), parent: NO_SALT, text: "other".into(), ids: Box::new([9]) });
+    let key = cache.key(NodeId(0), "mine");
+    let other = Arc::new(Node {
+        id: NodeId(7),
+        parent: NodeId(0),
+        text: "other".into(),
+        ids: Box::new([9]),
+    });
     cache.shard(key).lock().insert(key, other, 300, 1 << 16);
-    assert!(cache.get(NO_SALT, "mine").is_none());
+    assert!(cache.get(NodeId(0), "mine").is_none());
     // The newer one takes the place.
-    cache.insert(NO_SALT, "mine", &[1]).unwrap();
-    assert_eq!(*cache.get(NO_SALT, "mine").unwrap().ids, [1]);
+    cache.insert(NodeId(0), "mine", &[1]).unwrap();
+    assert_eq!(*cache.get(NodeId(0), "mine").unwrap().ids, [1]);
     let stats = cache.stats();
     assert_eq!((stats.entries, stats.bytes), (1, Node::cost("mine", &[1])));
 }

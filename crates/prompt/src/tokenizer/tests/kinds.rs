@@ -13,6 +13,8 @@ pub(super) struct Kind {
     pub(super) tokens: &'static [&'static str],
     /// Whether it has tokens a text may be cut behind.
     pub(super) cacheable: bool,
+    /// Whether the faster code does it.
+    pub(super) fast: bool,
 }
 
 const CHATML: &[&str] = &[
@@ -39,6 +41,7 @@ pub(super) const KINDS: &[Kind] = &[
         settings: Settings::default,
         tokens: CHATML,
         cacheable: true,
+        fast: true,
     },
     Kind {
         name: "with NFC",
@@ -46,6 +49,7 @@ pub(super) const KINDS: &[Kind] = &[
         settings: Settings::default,
         tokens: CHATML,
         cacheable: true,
+        fast: true,
     },
     Kind {
         name: "with prefix space",
@@ -53,6 +57,7 @@ pub(super) const KINDS: &[Kind] = &[
         settings: Settings::default,
         tokens: CHATML,
         cacheable: true,
+        fast: false,
     },
     Kind {
         name: "special tokens split",
@@ -60,6 +65,7 @@ pub(super) const KINDS: &[Kind] = &[
         settings: split_special,
         tokens: CHATML,
         cacheable: true,
+        fast: true,
     },
     Kind {
         name: "no added tokens",
@@ -67,6 +73,7 @@ pub(super) const KINDS: &[Kind] = &[
         settings: Settings::default,
         tokens: CHATML,
         cacheable: false,
+        fast: true,
     },
     Kind {
         name: "awkward tokens",
@@ -74,6 +81,15 @@ pub(super) const KINDS: &[Kind] = &[
         settings: awkward,
         tokens: MARKS,
         cacheable: true,
+        fast: false,
+    },
+    Kind {
+        name: "stripping tokens",
+        build: tiny_nfc_bare,
+        settings: stripping,
+        tokens: MARKS,
+        cacheable: true,
+        fast: true,
     },
     Kind {
         name: "Unigram, first",
@@ -81,6 +97,7 @@ pub(super) const KINDS: &[Kind] = &[
         settings: awkward,
         tokens: MARKS,
         cacheable: true,
+        fast: false,
     },
     Kind {
         name: "Unigram, always",
@@ -88,14 +105,23 @@ pub(super) const KINDS: &[Kind] = &[
         settings: awkward,
         tokens: MARKS,
         cacheable: true,
+        fast: false,
     },
-    Kind { name: "Prepend", build: prepend, settings: awkward, tokens: MARKS, cacheable: true },
+    Kind {
+        name: "Prepend",
+        build: prepend,
+        settings: awkward,
+        tokens: MARKS,
+        cacheable: true,
+        fast: false,
+    },
     Kind {
         name: "WordPiece",
         build: word_piece,
         settings: Settings::default,
         tokens: &["[CLS]", "[SEP]", "[UNK]", "[MASK]", "[sep]"],
         cacheable: true,
+        fast: false,
     },
     Kind {
         name: "text twice",
@@ -103,6 +129,7 @@ pub(super) const KINDS: &[Kind] = &[
         settings: Settings::default,
         tokens: CHATML,
         cacheable: false,
+        fast: false,
     },
 ];
 
@@ -136,7 +163,15 @@ fn awkward() -> Settings {
     Settings { listed, ..Settings::default() }
 }
 
-fn tiny() -> Value {
+/// The same but for those that need a word of their own.
+fn stripping() -> Settings {
+    let mut settings = awkward();
+    settings.listed.retain(|token| !token.single_word);
+    settings.listed.push(AddedToken::from("e\u{301}<n>", false).normalized(true));
+    settings
+}
+
+pub(in crate::tokenizer) fn tiny() -> Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/chat-models/tokenizer.json");
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
@@ -145,6 +180,12 @@ fn tiny_bare() -> Value {
     let mut json = tiny();
     json["added_tokens"] = json!([]);
     json["post_processor"] = Value::Null;
+    json
+}
+
+fn tiny_nfc_bare() -> Value {
+    let mut json = tiny_bare();
+    json["normalizer"] = json!({"type": "Sequence", "normalizers": [{"type": "NFC"}]});
     json
 }
 
