@@ -18,6 +18,7 @@ mod json;
 mod locate;
 mod model;
 mod renderer;
+mod stamp;
 mod template;
 mod tokenizer;
 mod unrouted;

@@ -14,6 +14,7 @@ use crate::completion::{self, Prompt};
 use crate::fields::Truncation;
 use crate::json::{Dict, Json};
 use crate::model::{Model, RenderedBy};
+use crate::stamp::Stamp;
 use crate::template::{Clock, Template, python, value};
 use crate::tokenizer::{PrefixCacheStats, Settings, Tokenizer, TokenizerEngine};
 use crate::work::{Clocks, Work};
@@ -96,6 +97,8 @@ pub struct Renderer {
     caveat: Option<String>,
     limits: Limits,
     clocks: Clocks,
+    dir: PathBuf,
+    stamp: Stamp,
 }
 
 /// A template that is there, is missing, or does not compile.
@@ -157,6 +160,8 @@ impl Renderer {
         if let Err(source) = std::fs::metadata(&path) {
             return Err(LoadError::Read { path, source });
         }
+        // Before anything is read: what changes meanwhile counts as changed.
+        let stamp = Stamp::of(dir);
         let model = Model::read(dir)?;
         let clock: Clock = Arc::new(clock);
         let settings = Settings {
@@ -180,6 +185,8 @@ impl Renderer {
             caveat: model.caveat,
             limits,
             clocks: Clocks::default(),
+            dir: dir.to_owned(),
+            stamp,
         })
     }
 
@@ -241,6 +248,12 @@ impl Renderer {
     #[must_use]
     pub fn cache(&self) -> (usize, PrefixCacheStats) {
         self.tokenizer.cache()
+    }
+
+    /// Whether a file this was made of has changed, come or gone since. Asks the file system.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        Stamp::of(&self.dir) != self.stamp
     }
 
     /// Which code tokenizes, and why not the faster one. It can change: a sample of what the
