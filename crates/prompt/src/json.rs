@@ -10,7 +10,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use build::parse;
+pub(crate) use build::{parse, wanted_fields};
 pub(crate) use scan::{JsonError, Scanner, is_object, is_valid, position, top_level};
 
 /// Deepest nesting of a value that is built. pydantic refuses to serialise deeper tools.

@@ -23,7 +23,7 @@ use crate::{Api, Unrouted};
 /// What transformers appends to the message that is continued, and cuts the text at.
 const CONTINUE_MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-/// Sizes above which no prompt is computed.
+/// Sizes above which no prompt is computed, and what computing may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Most bytes of prompt text one request may have (all its prompts together; 4 bytes count
@@ -34,13 +34,16 @@ pub struct Limits {
     /// Most bytes of memory for the token ids of texts seen before. They are found again where a
     /// later text starts alike, up to an added token of the tokenizer; see [`Renderer::cache`].
     pub cache_bytes: usize,
+    /// Tokenize with the `tokenizers` library alone, also where Kvasir's own code is faster and
+    /// says the same.
+    pub library_only: bool,
 }
 
 impl Default for Limits {
     /// 8 MiB, which is more than a million tokens of text, 1,024 prompts, and 128 MiB of cache,
     /// which is enough for some 15 million tokens.
     fn default() -> Self {
-        Self { prompt_bytes: 8 << 20, prompts: 1024, cache_bytes: 128 << 20 }
+        Self { prompt_bytes: 8 << 20, prompts: 1024, cache_bytes: 128 << 20, library_only: false }
     }
 }
 
@@ -168,6 +171,7 @@ impl Renderer {
             listed: model.added_tokens,
             named: model.special_tokens.iter().map(|(_, text)| text.clone()).collect(),
             split_special: model.split_special_tokens,
+            library_only: limits.library_only,
         };
         let tokenizer = Tokenizer::load(&path, settings, limits.cache_bytes)
             .map_err(|message| LoadError::Invalid { path, message })?;

@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) named: Vec<String>,
     /// Special tokens in a text are tokenized like any other text.
     pub(crate) split_special: bool,
+    /// The faster code is not wanted.
+    pub(crate) library_only: bool,
 }
 
 /// A loaded `tokenizer.json`.
@@ -59,7 +61,7 @@ impl Tokenizer {
     }
 
     fn from_json(json: &[u8], settings: Settings, cache_bytes: usize) -> Result<Self, String> {
-        let split_special = settings.split_special;
+        let (split_special, library_only) = (settings.split_special, settings.library_only);
         let library = Library::from_json(json, settings)?;
         let around = library.around();
         let mut boundaries = match around {
@@ -70,7 +72,10 @@ impl Tokenizer {
         };
         boundaries.retain(|text, id| library.ids(text).is_ok_and(|ids| ids == [id]));
         let prefixes = PrefixCache::new(if boundaries.is_empty() { 0 } else { cache_bytes });
-        let engines = Engines::new(json, library, split_special);
+        let engines = match library_only {
+            true => Engines::library_only(library, "the faster code is not wanted"),
+            false => Engines::new(json, library, split_special),
+        };
         Ok(Self { engines, around, boundaries, prefixes })
     }
 
@@ -88,8 +93,8 @@ impl Tokenizer {
         };
         let (before, after): (&[u32], &[u32]) =
             if special { (&around.before, &around.after) } else { (&[], &[]) };
-        // Room for the text of most languages, to spare copies of long prompts.
-        let mut ids = Vec::with_capacity(before.len() + text.len() / 3 + 16);
+        // Room that is not used costs nothing, a copy of a long prompt does.
+        let mut ids = Vec::with_capacity(before.len() + text.len() / 2 + 16);
         ids.extend_from_slice(before);
         let state = self.engines.differs();
         self.append_ids(text, salt, &mut ids)?;

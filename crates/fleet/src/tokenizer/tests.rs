@@ -57,7 +57,8 @@ async fn a_failed_load_is_tried_again() {
     // Not at once.
     prompts.ensure(None, true).await;
     assert!(matches!(&*prompts.state(), PromptState::Missing(_)));
-    renderer(&look(&prompts).await);
+    let state = look(&prompts).await;
+    renderer(&state);
 }
 
 #[tokio::test]

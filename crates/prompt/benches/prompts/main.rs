@@ -31,19 +31,22 @@ fn main() {
     println!("{} bytes of text", text.len());
     for (name, dir) in models() {
         let uncached = load(&dir, Limits { cache_bytes: 0, ..Limits::default() });
+        let library = Limits { cache_bytes: 0, library_only: true, ..Limits::default() };
+        let library = load(&dir, library);
         let cached = load(&dir, Limits::default());
-        println!("\n{name}: {} boundary tokens", cached.cache().0);
+        let engine = format!("{:?}", cached.engine());
+        println!("\n{name}: {} boundary tokens, {engine:.90}", cached.cache().0);
         if wants("cold") {
-            cold(&uncached, &text);
+            cold(&uncached, &library, &text);
         }
         if cached.chat_state().is_err() {
             continue;
         }
         if wants("turns") {
-            turns(&cached, &uncached, &text);
+            turns(&cached, &[&uncached, &library], &text);
         }
         if wants("long") {
-            long(&cached, &uncached, &text);
+            long(&cached, &[&uncached, &library], &text);
         }
     }
     if wants("traffic") {
@@ -51,74 +54,102 @@ fn main() {
     }
 }
 
-/// Different slices of text, once each.
-fn cold(renderer: &Renderer, text: &str) {
-    let (mut tokens, mut bytes, mut spent) = (0, 0, Duration::ZERO);
+/// Different slices of text, once each, by the engine in use and by the library.
+fn cold(fastest: &Renderer, library: &Renderer, text: &str) {
+    let (mut tokens, mut bytes) = (0, 0);
+    let mut spent = [Duration::ZERO; 2];
     for slice in setup::slices(text, 32 << 10).take(40) {
         let body = serde_json::json!({ "prompt": slice }).to_string();
-        let before = cpu();
-        let prompts = renderer.prompts(Api::Completions, body.as_bytes()).unwrap();
-        spent += cpu() - before;
-        tokens += prompts.prompts[0].len();
+        let mut ids = Vec::new();
+        for (renderer, spent) in [fastest, library].into_iter().zip(&mut spent) {
+            let before = cpu();
+            let prompts = renderer.prompts(Api::Completions, body.as_bytes()).unwrap();
+            *spent += cpu() - before;
+            ids.push(prompts.prompts);
+        }
+        assert_eq!(ids[0], ids[1]);
+        tokens += ids[0][0].len();
         bytes += slice.len();
     }
-    let seconds = spent.as_secs_f64();
+    let rate = |amount: usize, spent: Duration| amount as f64 / spent.as_secs_f64() / 1e6;
     println!(
-        "  cold: {:.2} M tokens, {:.1} MB per CPU second",
-        tokens as f64 / seconds / 1e6,
-        bytes as f64 / seconds / 1e6
+        "  cold: {:.2} M tokens, {:.1} MB a CPU second; the library {:.2} M, {:.1} MB: {:.1} times",
+        rate(tokens, spent[0]),
+        rate(bytes, spent[0]),
+        rate(tokens, spent[1]),
+        rate(bytes, spent[1]),
+        spent[1].as_secs_f64() / spent[0].as_secs_f64(),
     );
 }
 
 /// A conversation of 20 turns that ends at about 32k tokens.
-fn turns(cached: &Renderer, uncached: &Renderer, text: &str) {
-    let (mut warm, mut cold) = (Duration::ZERO, Duration::ZERO);
-    let (mut warm_ids, mut cold_ids) = (Duration::ZERO, Duration::ZERO);
-    let (mut last, mut tokens) = (0.0, 0);
-    let per_turn = setup::bytes_for(uncached, text, 32_000) / 20;
-    let rounds = 3;
-    for round in 0..rounds {
+fn turns(cached: &Renderer, cold: &[&Renderer; 2], text: &str) {
+    const ROUNDS: u32 = 3;
+    let mut warm = [Duration::ZERO; 2];
+    let mut spent = [[Duration::ZERO; 2]; 2];
+    let mut tokens = 0;
+    let per_turn = setup::bytes_for(cold[0], text, 32_000) / 20;
+    for round in 0..ROUNDS as usize {
         let mut talk = Conversation::new(text, round * 97_000);
         for turn in 0..20 {
             talk.user(per_turn * 2 / 3);
             let body = talk.body();
-            let (a, b) = (cached.work(), cpu());
-            let got = cached.prompts(Api::Chat, &body).unwrap();
-            let (c, d) = (uncached.work(), cpu());
-            let want = uncached.prompts(Api::Chat, &body).unwrap();
-            let e = cpu();
-            assert_eq!(got.prompts, want.prompts);
-            let spent =
-                (cached.work().tokenize - a.tokenize, uncached.work().tokenize - c.tokenize);
-            // The first turn is cold for both.
+            let (got, took) = run(cached, &body);
+            // The first turn is cold for all.
             if turn > 0 {
-                warm += d - b;
-                cold += e - d;
-                warm_ids += spent.0;
-                cold_ids += spent.1;
+                add(&mut warm, took);
             }
-            last = (e - d).as_secs_f64() / (d - b).as_secs_f64();
-            tokens = want.prompts[0].len();
+            for (renderer, spent) in cold.iter().zip(&mut spent) {
+                let (want, took) = run(renderer, &body);
+                assert_eq!(got, want);
+                if turn > 0 {
+                    add(spent, took);
+                }
+            }
+            tokens = got.len();
             talk.assistant(per_turn / 3);
         }
     }
-    let per = |total: Duration| total / (19 * rounds as u32);
-    let ratio = cold.as_secs_f64() / warm.as_secs_f64();
+    let per = |total: Duration| total / (19 * ROUNDS);
     println!(
-        "  20 turns to {tokens} tokens: {:.2?} a turn warm, {:.2?} cold: {ratio:.0} times; the \
-         last turn {last:.0} times; tokenizing alone (wall) {:.2?} and {:.2?}",
-        per(warm),
-        per(cold),
-        per(warm_ids),
-        per(cold_ids),
+        "  20 turns to {tokens} tokens, each: {:.0?} warm, of it tokenizing {:.0?}",
+        per(warm[0]),
+        per(warm[1])
     );
+    for (name, spent) in ["uncached", "library"].iter().zip(spent) {
+        println!(
+            "    {name}: {:.1?}, {:.1} times; tokenizing {:.1?}, {:.1} times",
+            per(spent[0]),
+            ratio(spent[0], warm[0]),
+            per(spent[1]),
+            ratio(spent[1], warm[1]),
+        );
+    }
+}
+
+/// The ids of a chat, what they took (CPU), and of it what tokenizing took (wall).
+fn run(renderer: &Renderer, body: &[u8]) -> (Vec<u32>, [Duration; 2]) {
+    let (work, before) = (renderer.work(), cpu());
+    let mut prompts = renderer.prompts(Api::Chat, body).unwrap();
+    let all = cpu() - before;
+    (prompts.prompts.remove(0), [all, renderer.work().tokenize - work.tokenize])
+}
+
+fn add(total: &mut [Duration; 2], one: [Duration; 2]) {
+    for (total, one) in total.iter_mut().zip(one) {
+        *total += one;
+    }
+}
+
+fn ratio(a: Duration, b: Duration) -> f64 {
+    a.as_secs_f64() / b.as_secs_f64()
 }
 
 /// One more turn at 128k tokens, stage by stage.
-fn long(cached: &Renderer, uncached: &Renderer, text: &str) {
+fn long(cached: &Renderer, cold: &[&Renderer; 2], text: &str) {
     const ROUNDS: u32 = 20;
     const BLOCK: usize = 16;
-    let bytes = setup::bytes_for(uncached, text, 128_000);
+    let bytes = setup::bytes_for(cold[0], text, 128_000);
     let mut talk = Conversation::new(text, 0);
     while talk.len() < bytes {
         talk.user(6000);
@@ -158,25 +189,24 @@ fn long(cached: &Renderer, uncached: &Renderer, text: &str) {
         tokens = ids.len();
         body_bytes = body.len();
     }
-    let body = talk.body();
-    let before = cpu();
-    let work = uncached.work();
-    uncached.prompts(Api::Chat, &body).unwrap();
-    let cold = cpu() - before;
-    let cold_ids = uncached.work().tokenize - work.tokenize;
     let mut line = String::new();
     for (name, spent) in
         ["envelope", "parse", "render", "tokenize", "chain", "lookup", "all"].iter().zip(best)
     {
-        let _ = write!(line, " {name} {spent:.0?}");
+        let _ = write!(line, " {name} {}", spent.as_micros());
     }
-    let times = |a: Duration, b: Duration| a.as_secs_f64() / b.as_secs_f64();
-    println!(
-        "  warm turn at {tokens} tokens, {body_bytes} bytes:{line}; cold {cold:.1?}: {:.0} times; \
-         tokenizing cold (wall) {cold_ids:.1?}: {:.0} times",
-        times(cold, best[6]),
-        times(cold_ids, best[3]),
-    );
+    println!("  warm turn at {tokens} tokens, {body_bytes} bytes, in µs:{line}");
+    let body = talk.body();
+    for (name, renderer) in ["uncached", "library"].iter().zip(cold) {
+        let (_, took) = run(renderer, &body);
+        println!(
+            "    {name}: {:.1?}, {:.1} times; tokenizing {:.1?}, {:.1} times",
+            took[0],
+            ratio(took[0], best[6]),
+            took[1],
+            ratio(took[1], best[3]),
+        );
+    }
 }
 
 /// Lets one endpoint hold a whole prompt.

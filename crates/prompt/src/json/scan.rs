@@ -52,6 +52,19 @@ pub(crate) fn top_level<'a>(
     text: &'a str,
     mut field: impl FnMut(&str, &'a str) -> Result<(), JsonError>,
 ) -> Result<(), JsonError> {
+    walk(text, |s, key| {
+        let start = s.pos;
+        s.skip()?;
+        field(key, text.get(start..s.pos).unwrap_or_default())
+    })
+}
+
+/// Calls `value` at the value of each top-level field, with its key: it must move the scanner
+/// behind the value.
+pub(super) fn walk<'a>(
+    text: &'a str,
+    mut value: impl FnMut(&mut Scanner<'a>, &str) -> Result<(), JsonError>,
+) -> Result<(), JsonError> {
     let mut s = Scanner::new(text);
     s.space();
     s.expect(b'{', "expected an object")?;
@@ -62,9 +75,8 @@ pub(crate) fn top_level<'a>(
     loop {
         s.space();
         let key = s.key()?;
-        let start = s.value_start()?;
-        s.skip()?;
-        field(&key, text.get(start..s.pos).unwrap_or_default())?;
+        s.value_start()?;
+        value(&mut s, &key)?;
         s.space();
         if s.eat(b',') {
             continue;
@@ -74,17 +86,27 @@ pub(crate) fn top_level<'a>(
     }
 }
 
-/// How many bytes of a string's text stand for themselves. Looked at in blocks, which compilers
-/// turn into vector instructions: long prompts are mostly such text.
-fn plain_run(bytes: &[u8]) -> usize {
-    let ends = |b: u8| b == b'"' || b == b'\\' || b < 0x20;
-    let blocks = bytes.as_chunks::<32>().0;
-    let run = 32
-        * blocks
-            .iter()
-            .take_while(|block| !block.iter().fold(false, |any, b| any | ends(*b)))
-            .count();
-    run + bytes.get(run..).unwrap_or_default().iter().take_while(|b| !ends(**b)).count()
+/// How many bytes of a string's text stand for themselves, eight at a time: long prompts are mostly
+/// such text, broken by a `\n` a line.
+pub(super) fn plain_run(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    // The high bit of every byte that is 0; bytes above the lowest such one may be wrong.
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGH;
+    let mut run = 0;
+    for block in bytes.as_chunks::<8>().0 {
+        let word = u64::from_le_bytes(*block);
+        let control = word.wrapping_sub(ONES * 0x20) & !word & HIGH;
+        let ends = zeros(word ^ (ONES * u64::from(b'"')))
+            | zeros(word ^ (ONES * u64::from(b'\\')))
+            | control;
+        if ends != 0 {
+            return run + ends.trailing_zeros() as usize / 8;
+        }
+        run += 8;
+    }
+    let is_plain = |b: &&u8| !matches!(**b, b'"' | b'\\' | 0..=0x1F);
+    run + bytes.get(run..).unwrap_or_default().iter().take_while(is_plain).count()
 }
 
 /// A cursor over JSON text.
@@ -256,8 +278,27 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Skips a string: long prompts are read here first, so the common escapes have a short way.
     fn skip_string(&mut self) -> Result<(), JsonError> {
-        self.string_body(|_| {}).map(drop)
+        let start = self.pos;
+        let bytes = self.text.as_bytes();
+        let mut pos = start + 1;
+        while let Some(rest) = bytes.get(pos..) {
+            pos += plain_run(rest);
+            let simple =
+                matches!(bytes.get(pos + 1), Some(b'n' | b't' | b'r' | b'"' | b'\\' | b'/'));
+            match bytes.get(pos) {
+                Some(b'\\') if simple => pos += 2,
+                Some(b'"') => {
+                    self.pos = pos + 1;
+                    return Ok(());
+                }
+                _ => break,
+            }
+        }
+        // What is rare or wrong.
+        self.pos = start;
+        self.string_body(|_| {})
     }
 
     /// A string, and whether it holds half a surrogate pair (kept as U+FFFD).

@@ -60,6 +60,11 @@ impl Engines {
         Self { library, fast, differed: OnceLock::new(), parts: AtomicU64::new(0) }
     }
 
+    pub(super) fn library_only(library: Library, why: &str) -> Self {
+        let fast = Err(why.to_owned());
+        Self { library, fast, differed: OnceLock::new(), parts: AtomicU64::new(0) }
+    }
+
     pub(super) fn state(&self) -> TokenizerEngine {
         match (self.differed.get(), &self.fast) {
             (Some(why), _) | (None, Err(why)) => TokenizerEngine::Library(why.clone()),

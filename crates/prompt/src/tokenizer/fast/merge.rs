@@ -5,9 +5,9 @@ use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Longest word whose ids are remembered, in bytes.
-const CACHED_WORD: usize = 64;
-/// Most words that are remembered; then all are forgotten.
-const CACHED_WORDS: usize = 1 << 15;
+const CACHED_WORD: usize = 32;
+/// Most words that are remembered; then all are forgotten. At worst some 3 MiB.
+const CACHED_WORDS: usize = 1 << 14;
 
 /// The model: ids of single bytes and of merged pairs.
 #[derive(Debug)]
