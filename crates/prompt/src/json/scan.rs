@@ -280,31 +280,65 @@ impl<'a> Scanner<'a> {
 
     /// Skips a string: long prompts are read here first, so the common escapes have a short way.
     fn skip_string(&mut self) -> Result<(), JsonError> {
-        let start = self.pos;
-        let bytes = self.text.as_bytes();
-        let mut pos = start + 1;
-        while let Some(rest) = bytes.get(pos..) {
-            pos += plain_run(rest);
-            let simple =
-                matches!(bytes.get(pos + 1), Some(b'n' | b't' | b'r' | b'"' | b'\\' | b'/'));
-            match bytes.get(pos) {
-                Some(b'\\') if simple => pos += 2,
-                Some(b'"') => {
-                    self.pos = pos + 1;
-                    return Ok(());
-                }
-                _ => break,
+        match self.common_string(|_, _| {}) {
+            Some(end) => {
+                self.pos = end;
+                Ok(())
             }
+            None => self.string_body(|_| {}),
         }
-        // What is rare or wrong.
-        self.pos = start;
-        self.string_body(|_| {})
+    }
+
+    /// Walks over a string with no escapes but the common ones: `each` is given every run of plain
+    /// text and the character that follows it. The place behind the closing quote; `None` for what
+    /// is rare or wrong.
+    fn common_string(&self, mut each: impl FnMut(&'a str, Option<char>)) -> Option<usize> {
+        let bytes = self.text.as_bytes();
+        let mut pos = self.pos + 1;
+        loop {
+            let start = pos;
+            pos += plain_run(bytes.get(pos..)?);
+            let run = self.text.get(start..pos)?;
+            if *bytes.get(pos)? == b'"' {
+                each(run, None);
+                return Some(pos + 1);
+            }
+            if *bytes.get(pos)? != b'\\' {
+                return None;
+            }
+            let escaped = match bytes.get(pos + 1)? {
+                b'n' => '\n',
+                b'"' => '"',
+                b'\\' => '\\',
+                b't' => '\t',
+                b'r' => '\r',
+                b'/' => '/',
+                _ => return None,
+            };
+            each(run, Some(escaped));
+            pos += 2;
+        }
     }
 
     /// A string, and whether it holds half a surrogate pair (kept as U+FFFD).
     pub(crate) fn string(&mut self) -> Result<(Cow<'a, str>, bool), JsonError> {
         let start = self.pos + 1;
         let mut owned: Option<String> = None;
+        let mut whole = "";
+        let end = self.common_string(|run, escaped| match (&mut owned, escaped) {
+            (None, None) => whole = run,
+            (Some(out), None) => out.push_str(run),
+            (_, Some(escaped)) => {
+                let out = owned.get_or_insert_with(|| String::with_capacity(2 * run.len() + 32));
+                out.push_str(run);
+                out.push(escaped);
+            }
+        });
+        if let Some(end) = end {
+            self.pos = end;
+            return Ok((owned.map_or(Cow::Borrowed(whole), Cow::Owned), false));
+        }
+        owned = None;
         let text = self.text;
         let mut plain = start;
         let mut lone = false;

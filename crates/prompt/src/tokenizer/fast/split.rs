@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use regex_automata::Input;
 use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
+use regex_automata::{Anchored, Input, Match};
 
 /// How the expressions of byte-level models end: white space, but for its last character where
 /// something follows.
@@ -55,10 +55,19 @@ impl Splitter {
         Ok(Self { regex, keep_gaps: split.keep_gaps })
     }
 
+    /// The first match from a place on. These expressions match nearly everywhere, and where one
+    /// starts need not be searched for then.
+    fn find(&self, text: &str, from: usize) -> Option<Match> {
+        let input = Input::new(text).range(from..);
+        self.regex
+            .search(&input.clone().anchored(Anchored::Yes))
+            .or_else(|| self.regex.search(&input))
+    }
+
     /// Gives the parts of a text to `each`, none of them empty.
     pub(super) fn each(&self, text: &str, mut each: impl FnMut(&str)) {
         let mut done = 0;
-        while let Some(found) = self.regex.search(&Input::new(text).range(done..)) {
+        while let Some(found) = self.find(text, done) {
             let (start, mut end) = (found.start(), found.end());
             let part = text.get(start..end).unwrap_or_default();
             if found.pattern().as_usize() == 1
