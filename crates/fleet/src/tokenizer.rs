@@ -1,4 +1,8 @@
-//! A pool's tokenizer: found and loaded in the background, retried while it is missing.
+//! A pool's tokenizer: found and loaded in the background, retried while it is missing, loaded anew
+//! when its files change.
+
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +12,7 @@ use arc_swap::ArcSwap;
 use kvasir_prompt::{Located, Renderer, locate};
 use tokio::sync::Mutex;
 
-/// How long a failed load rests before it is tried again.
+/// How long a failed load rests before it is tried again, and loaded files before they are looked at.
 const RETRY: Duration = Duration::from_secs(15);
 
 /// The state of a model's tokenizer.
@@ -49,22 +53,34 @@ impl ModelPrompts {
         self.state.load_full()
     }
 
-    /// Looks for the tokenizer unless it is there, or was just looked for with the same `root`. Before
-    /// the engine has said where it loaded the model from, not finding it is no news.
+    /// Looks for the tokenizer unless it was just looked for with the same `root`; one that is
+    /// there is loaded anew when its files have changed. Before the engine has said where it
+    /// loaded the model from, not finding it is no news.
     pub(crate) async fn ensure(self: &Arc<Self>, root: Option<String>, engine_known: bool) {
-        if matches!(**self.state.load(), PromptState::Ready(_)) {
-            return;
-        }
         let mut attempt = self.attempt.lock().await;
-        let is_ready = matches!(**self.state.load(), PromptState::Ready(_));
-        if is_ready || !is_due(attempt.as_ref(), root.as_deref()) {
+        // Where a tokenizer is, another root finds no better one.
+        let asked = if self.ready().is_some() { None } else { root.as_deref() };
+        if !is_due(attempt.as_ref(), asked) {
             return;
         }
         *attempt = Some((Instant::now(), root.clone()));
         let this = Arc::clone(self);
-        let found = tokio::task::spawn_blocking(move || this.find(root.as_deref())).await;
-        let state = found.unwrap_or_else(|e| PromptState::Missing(format!("loading: {e}").into()));
+        let found = tokio::task::spawn_blocking(move || match this.ready() {
+            Some(renderer) if !renderer.is_stale() => None,
+            _ => Some(this.find(root.as_deref())),
+        });
+        let found = found.await;
+        let Some(state) =
+            found.unwrap_or_else(|e| Some(PromptState::Missing(format!("loading: {e}").into())))
+        else {
+            return;
+        };
         if let PromptState::Missing(why) = &state {
+            if self.ready().is_some() {
+                // Files are often replaced one by one.
+                tracing::warn!(model = self.model, %why, "changed tokenizer not loaded, the old one stays");
+                return;
+            }
             if !engine_known {
                 tracing::debug!(model = self.model, %why, "no tokenizer yet");
                 return;
@@ -77,6 +93,13 @@ impl ModelPrompts {
         self.state.store(Arc::new(state));
     }
 
+    fn ready(&self) -> Option<Arc<Renderer>> {
+        match &**self.state.load() {
+            PromptState::Ready(renderer) => Some(Arc::clone(renderer)),
+            _ => None,
+        }
+    }
+
     fn find(&self, root: Option<&str>) -> PromptState {
         let located = locate(&self.model, self.staged.as_deref(), root);
         let Located::Found { dir, source } = &located else {
@@ -84,7 +107,14 @@ impl ModelPrompts {
         };
         match Renderer::load(dir) {
             Ok(renderer) => {
-                tracing::info!(model = self.model, dir = %dir.display(), ?source, "tokenizer loaded");
+                let engine = renderer.engine();
+                tracing::info!(model = self.model, dir = %dir.display(), ?source, ?engine, "tokenizer loaded");
+                if renderer.cache().0 == 0 {
+                    tracing::info!(
+                        model = self.model,
+                        "no token ends a prefix: every prompt is tokenized whole"
+                    );
+                }
                 if let Some(why) = renderer.template_error() {
                     tracing::warn!(model = self.model, why, "chats are routed by load: template");
                 }

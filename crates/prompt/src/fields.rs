@@ -1,24 +1,35 @@
 //! Top-level fields of a request body, parsed on demand.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use crate::Unrouted;
-use crate::json::{self, Json};
+use crate::json::{self, Json, JsonError};
 
-/// The raw text of the fields a request shape reads; of duplicates, the last.
-pub(crate) struct Fields<'a>(HashMap<&'static str, &'a str>);
+/// The fields a request shape reads; of duplicates, the last.
+pub(crate) struct Fields<'a>(HashMap<&'static str, Field<'a>>);
+
+/// A field as text, and as a value until someone takes it: long prompts are not copied.
+struct Field<'a> {
+    raw: &'a str,
+    value: RefCell<Option<Result<Json, JsonError>>>,
+}
 
 impl<'a> Fields<'a> {
     /// Keeps the fields with these names. The whole body is checked.
     pub(crate) fn read(body: &'a [u8], names: &[&'static str]) -> Result<Self, Unrouted> {
         let text = crate::envelope::text(body).map_err(|e| Unrouted::Body(e.message))?;
         let mut fields = HashMap::new();
-        json::top_level(text, |key, raw| {
-            if let Some(name) = names.iter().find(|n| **n == key) {
-                fields.insert(*name, raw);
-            }
-            Ok(())
-        })
+        let find = |key: &str| names.iter().find(|n| **n == key);
+        json::wanted_fields(
+            text,
+            |key| find(key).is_some(),
+            |key, raw, value| {
+                if let Some(name) = find(key) {
+                    fields.insert(*name, Field { raw, value: RefCell::new(Some(value)) });
+                }
+            },
+        )
         .map_err(|e| {
             let (line, column) = json::position(body, e.offset);
             Unrouted::Body(format!("{} (line {line}, column {column})", e.message))
@@ -33,8 +44,9 @@ impl<'a> Fields<'a> {
 
     /// A field's value, null included.
     fn any(&self, name: &str) -> Result<Option<Json>, Unrouted> {
-        let Some(raw) = self.0.get(name) else { return Ok(None) };
-        json::parse(raw).map(Some).map_err(|e| Unrouted::Body(format!("`{name}`: {}", e.message)))
+        let Some(field) = self.0.get(name) else { return Ok(None) };
+        let built = field.value.take().unwrap_or_else(|| json::parse(field.raw));
+        built.map(Some).map_err(|e| Unrouted::Body(format!("`{name}`: {}", e.message)))
     }
 
     /// A boolean that may be absent but not null.

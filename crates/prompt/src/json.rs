@@ -11,7 +11,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use build::parse;
+pub(crate) use build::{parse, wanted_fields};
 pub(crate) use dumps::{dumps, write_string};
 pub(crate) use scan::{JsonError, Scanner, is_object, is_valid, position, top_level};
 

@@ -24,9 +24,11 @@ mod pooling;
 mod prompts;
 mod renderer;
 mod responses;
+mod stamp;
 mod template;
 mod tokenizer;
 mod unrouted;
+mod work;
 
 pub use api::Api;
 pub use clock::CivilTime;
@@ -36,4 +38,6 @@ pub use locate::{Located, Source, Tried, locate};
 pub use multipart::model_of_form;
 pub use prompts::{Level, Limits, Prompts};
 pub use renderer::{LoadError, Renderer};
+pub use tokenizer::{PrefixCacheStats, TokenizerEngine};
 pub use unrouted::Unrouted;
+pub use work::Work;

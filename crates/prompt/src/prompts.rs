@@ -2,7 +2,7 @@
 
 use crate::Unrouted;
 
-/// Sizes above which no prompt is computed.
+/// Sizes above which no prompt is computed, and what computing may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Most bytes of prompt text one request may have (all its prompts together; 4 bytes count
@@ -10,12 +10,20 @@ pub struct Limits {
     pub prompt_bytes: usize,
     /// Most prompts in one request.
     pub prompts: usize,
+    /// Most bytes of memory for the token ids of texts seen before. They are found again where a
+    /// later text starts alike, up to an added token of the tokenizer; see
+    /// [`Renderer::cache`](crate::Renderer::cache).
+    pub cache_bytes: usize,
+    /// Tokenize with the `tokenizers` library alone, also where Kvasir's own code is faster and
+    /// says the same.
+    pub library_only: bool,
 }
 
 impl Default for Limits {
-    /// 8 MiB, which is more than a million tokens of text, and 1,024 prompts.
+    /// 8 MiB, which is more than a million tokens of text, 1,024 prompts, and 128 MiB of cache,
+    /// which is enough for some 15 million tokens.
     fn default() -> Self {
-        Self { prompt_bytes: 8 << 20, prompts: 1024 }
+        Self { prompt_bytes: 8 << 20, prompts: 1024, cache_bytes: 128 << 20, library_only: false }
     }
 }
 

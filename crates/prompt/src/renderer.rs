@@ -15,8 +15,10 @@ use crate::completion::{self, Completion, Prompt};
 use crate::fields::Truncation;
 use crate::json::{Dict, Json};
 use crate::model::{Model, RenderedBy};
+use crate::stamp::Stamp;
 use crate::template::{Clock, Template, python, value};
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{PrefixCacheStats, Settings, Tokenizer, TokenizerEngine};
+use crate::work::{Clocks, Work};
 use crate::{Api, Limits, Prompts, Unrouted};
 use shapes::{Conventions, MediaAt};
 
@@ -45,7 +47,8 @@ pub enum LoadError {
     },
 }
 
-/// The tokenizer and template of one model. Immutable, shared between threads.
+/// The tokenizer and template of one model. Its cache apart it never changes; shared between
+/// threads.
 #[derive(Debug)]
 pub struct Renderer {
     tokenizer: Tokenizer,
@@ -57,6 +60,9 @@ pub struct Renderer {
     limits: Limits,
     clock: Watch,
     anthropic: OnceLock<Conventions>,
+    clocks: Clocks,
+    dir: PathBuf,
+    stamp: Stamp,
 }
 
 /// Where the date comes from.
@@ -127,15 +133,18 @@ impl Renderer {
         if let Err(source) = std::fs::metadata(&path) {
             return Err(LoadError::Read { path, source });
         }
+        // Before anything is read: what changes meanwhile counts as changed.
+        let stamp = Stamp::of(dir);
         let model = Model::read(dir)?;
         let clock: Clock = Arc::new(clock);
-        let tokenizer = Tokenizer::load(
-            &path,
-            model.added_tokens,
-            &model.special_tokens,
-            model.split_special_tokens,
-        )
-        .map_err(|message| LoadError::Invalid { path, message })?;
+        let settings = Settings {
+            listed: model.added_tokens,
+            named: model.special_tokens.iter().map(|(_, text)| text.clone()).collect(),
+            split_special: model.split_special_tokens,
+            library_only: limits.library_only,
+        };
+        let tokenizer = Tokenizer::load(&path, settings, limits.cache_bytes)
+            .map_err(|message| LoadError::Invalid { path, message })?;
         let with_tools = model.templates.with_tools.as_deref();
         Ok(Self {
             tokenizer,
@@ -151,6 +160,9 @@ impl Renderer {
             limits,
             clock: Watch(clock),
             anthropic: OnceLock::new(),
+            clocks: Clocks::default(),
+            dir: dir.to_owned(),
+            stamp,
         })
     }
 
@@ -188,18 +200,58 @@ impl Renderer {
     /// # Errors
     /// The reason why they cannot be known.
     pub fn prompts(&self, api: Api, body: &[u8]) -> Result<Prompts, Unrouted> {
+        self.prompts_salted(api, body, None)
+    }
+
+    /// The same for a request with this [`cache_salt`](crate::Envelope::cache_salt): what other
+    /// requests cached is found again only by requests with the same salt. It changes no id.
+    ///
+    /// # Errors
+    /// The reason why the ids cannot be known.
+    pub fn prompts_salted(
+        &self,
+        api: Api,
+        body: &[u8],
+        salt: Option<&str>,
+    ) -> Result<Prompts, Unrouted> {
         match api {
-            Api::Completions => self.completion(completion::read(body)?),
-            Api::Chat => self.chat(chat::read(body)?),
-            Api::Responses => self.responses(body),
-            Api::Messages => self.anthropic(body),
-            Api::Embeddings => self.embeddings(body),
-            Api::Rerank | Api::Score => self.scores(api, body),
+            Api::Completions => self.completion(completion::read(body)?, salt),
+            Api::Chat => self.chat(self.clocks.parse.time(|| chat::read(body))?, salt),
+            Api::Responses => self.responses(body, salt),
+            Api::Messages => self.anthropic(body, salt),
+            Api::Embeddings => self.embeddings(body, salt),
+            Api::Rerank | Api::Score => self.scores(api, body, salt),
             Api::Tokenize | Api::Detokenize => Err(Unrouted::UnsupportedApi(api.as_str())),
         }
     }
 
-    fn completion(&self, request: Completion) -> Result<Prompts, Unrouted> {
+    /// What the prefix cache holds, and how many tokens of this tokenizer end a text that can be
+    /// found again: without any, every prompt is tokenized from its start.
+    #[must_use]
+    pub fn cache(&self) -> (usize, PrefixCacheStats) {
+        self.tokenizer.cache()
+    }
+
+    /// Whether a file this was made of has changed, come or gone since. Asks the file system.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        Stamp::of(&self.dir) != self.stamp
+    }
+
+    /// Which code tokenizes, and why not the faster one. It can change: a sample of what the
+    /// faster one says is compared with the library.
+    #[must_use]
+    pub fn engine(&self) -> TokenizerEngine {
+        self.tokenizer.engine()
+    }
+
+    /// How long the stages took so far.
+    #[must_use]
+    pub fn work(&self) -> Work {
+        self.clocks.read()
+    }
+
+    fn completion(&self, request: Completion, salt: Option<&str>) -> Result<Prompts, Unrouted> {
         self.check_count(request.prompts.len())?;
         let size = |p: &Prompt| match p {
             Prompt::Text(text) => text.len(),
@@ -211,7 +263,7 @@ impl Renderer {
             let (ids, text) = match prompt {
                 Prompt::Ids(ids) => (request.truncation.cut(ids), None),
                 Prompt::Text(text) => (
-                    self.encode(&text, request.add_special_tokens, request.truncation)?,
+                    self.encode(&text, request.add_special_tokens, request.truncation, salt)?,
                     Some(text),
                 ),
             };
@@ -226,11 +278,11 @@ impl Renderer {
         }
     }
 
-    fn chat(&self, request: Chat) -> Result<Prompts, Unrouted> {
+    fn chat(&self, request: Chat, salt: Option<&str>) -> Result<Prompts, Unrouted> {
         if self.rendered_by == RenderedBy::Harmony {
             return self.harmony(crate::harmony::read_chat(request)?);
         }
-        let exact = self.templated(request)?;
+        let exact = self.templated(request, salt)?;
         match self.rendered_by.refuses_chat() {
             // The first reason for not being exact is the one that is told.
             Err(why) if exact.why.is_none() => Ok(exact.approximate(why)),
@@ -239,14 +291,14 @@ impl Renderer {
     }
 
     /// A chat by the model's own template.
-    pub(crate) fn templated(&self, request: Chat) -> Result<Prompts, Unrouted> {
+    pub(crate) fn templated(&self, request: Chat, salt: Option<&str>) -> Result<Prompts, Unrouted> {
         let (special, cut) = (request.add_special_tokens, request.truncation);
-        let (text, media) = self.render(request)?;
+        let (text, media) = self.clocks.render.time(|| self.render(request))?;
         self.check_size(text.len())?;
         if let Some(media) = media {
-            return self.before_media(text, &media, special, cut);
+            return self.before_media(text, &media, (special, cut), salt);
         }
-        let ids = self.encode(&text, special, cut)?;
+        let ids = self.encode(&text, special, cut, salt)?;
         Ok(Prompts::exact(vec![ids], vec![Some(text)]))
     }
 
@@ -260,8 +312,17 @@ impl Renderer {
         if bytes > limit { Err(Unrouted::TooLong { bytes, limit }) } else { Ok(()) }
     }
 
-    fn encode(&self, text: &str, special: bool, cut: Truncation) -> Result<Vec<u32>, Unrouted> {
-        self.tokenizer.encode(text, special, cut).map_err(Unrouted::Tokenizer)
+    fn encode(
+        &self,
+        text: &str,
+        special: bool,
+        cut: Truncation,
+        salt: Option<&str>,
+    ) -> Result<Vec<u32>, Unrouted> {
+        self.clocks
+            .tokenize
+            .time(|| self.tokenizer.encode(text, special, cut, salt))
+            .map_err(Unrouted::Tokenizer)
     }
 
     /// The text, and where media begin, if there are any.

@@ -63,7 +63,8 @@ impl Plan {
         log.model = Some(model.clone());
         let known = match api {
             Some(api) if is_json(&parts.headers) => {
-                tokenise(&resolved.pool, &app.tokenizer_permits, api, &body).await
+                let salt = envelope.cache_salt.as_deref();
+                tokenise(&resolved.pool, &app.tokenizer_permits, api, &body, salt).await
             }
             _ => Known::only_size(body.len(), "not_json"),
         };

@@ -52,6 +52,7 @@ pub(crate) async fn tokenise(
     permits: &Arc<Semaphore>,
     api: Api,
     body: &Bytes,
+    salt: Option<&str>,
 ) -> Known {
     if matches!(api, Api::Tokenize | Api::Detokenize) {
         return Known::only_size(body.len(), "unsupported_api");
@@ -61,8 +62,9 @@ pub(crate) async fn tokenise(
         PromptState::Pending => (None, "tokenizer_pending"),
         PromptState::Missing(_) => (None, "no_tokenizer"),
     };
+    let salt = salt.map(str::to_owned);
     let render = move |body: &[u8]| match &renderer {
-        Some(renderer) => renderer.prompts(api, body).map_err(|why| {
+        Some(renderer) => renderer.prompts_salted(api, body, salt.as_deref()).map_err(|why| {
             tracing::debug!(%why, "prompt not tokenised");
             why.as_str()
         }),

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::scan::walk;
 use super::{Dict, Json, JsonError, MAX_DEPTH, MAX_INT_DIGITS, Scanner};
 
 /// Parses a complete JSON text.
@@ -13,6 +14,28 @@ pub(crate) fn parse(text: &str) -> Result<Json, JsonError> {
     let value = value(&mut scanner, 0)?;
     scanner.end()?;
     Ok(value)
+}
+
+/// Each top-level field whose key is wanted: its key, its raw text and its value, or what is wrong
+/// with it though its grammar is right. In order, duplicates included; the whole text is checked.
+pub(crate) fn wanted_fields<'a>(
+    text: &'a str,
+    wanted: impl Fn(&str) -> bool,
+    mut field: impl FnMut(&str, &'a str, Result<Json, JsonError>),
+) -> Result<(), JsonError> {
+    walk(text, |s, key| {
+        if !wanted(key) {
+            return s.skip();
+        }
+        let start = s.pos;
+        let built = value(s, 0);
+        if built.is_err() {
+            s.pos = start;
+            s.skip()?;
+        }
+        field(key, text.get(start..s.pos).unwrap_or_default(), built);
+        Ok(())
+    })
 }
 
 fn value(s: &mut Scanner<'_>, depth: usize) -> Result<Json, JsonError> {

@@ -52,6 +52,19 @@ pub(crate) fn top_level<'a>(
     text: &'a str,
     mut field: impl FnMut(&str, &'a str) -> Result<(), JsonError>,
 ) -> Result<(), JsonError> {
+    walk(text, |s, key| {
+        let start = s.pos;
+        s.skip()?;
+        field(key, text.get(start..s.pos).unwrap_or_default())
+    })
+}
+
+/// Calls `value` at the value of each top-level field, with its key: it must move the scanner
+/// behind the value.
+pub(super) fn walk<'a>(
+    text: &'a str,
+    mut value: impl FnMut(&mut Scanner<'a>, &str) -> Result<(), JsonError>,
+) -> Result<(), JsonError> {
     let mut s = Scanner::new(text);
     s.space();
     s.expect(b'{', "expected an object")?;
@@ -62,9 +75,8 @@ pub(crate) fn top_level<'a>(
     loop {
         s.space();
         let key = s.key()?;
-        let start = s.value_start()?;
-        s.skip()?;
-        field(&key, text.get(start..s.pos).unwrap_or_default())?;
+        s.value_start()?;
+        value(&mut s, &key)?;
         s.space();
         if s.eat(b',') {
             continue;
@@ -72,6 +84,29 @@ pub(crate) fn top_level<'a>(
         s.expect(b'}', "expected `,` or `}`")?;
         return s.end();
     }
+}
+
+/// How many bytes of a string's text stand for themselves, eight at a time: long prompts are mostly
+/// such text, broken by a `\n` a line.
+pub(super) fn plain_run(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    // The high bit of every byte that is 0; bytes above the lowest such one may be wrong.
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGH;
+    let mut run = 0;
+    for block in bytes.as_chunks::<8>().0 {
+        let word = u64::from_le_bytes(*block);
+        let control = word.wrapping_sub(ONES * 0x20) & !word & HIGH;
+        let ends = zeros(word ^ (ONES * u64::from(b'"')))
+            | zeros(word ^ (ONES * u64::from(b'\\')))
+            | control;
+        if ends != 0 {
+            return run + ends.trailing_zeros() as usize / 8;
+        }
+        run += 8;
+    }
+    let is_plain = |b: &&u8| !matches!(**b, b'"' | b'\\' | 0..=0x1F);
+    run + bytes.get(run..).unwrap_or_default().iter().take_while(is_plain).count()
 }
 
 /// A cursor over JSON text.
@@ -243,14 +278,67 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// Skips a string: long prompts are read here first, so the common escapes have a short way.
     fn skip_string(&mut self) -> Result<(), JsonError> {
-        self.string_body(|_| {}).map(drop)
+        match self.common_string(|_, _| {}) {
+            Some(end) => {
+                self.pos = end;
+                Ok(())
+            }
+            None => self.string_body(|_| {}),
+        }
+    }
+
+    /// Walks over a string with no escapes but the common ones: `each` is given every run of plain
+    /// text and the character that follows it. The place behind the closing quote; `None` for what
+    /// is rare or wrong.
+    fn common_string(&self, mut each: impl FnMut(&'a str, Option<char>)) -> Option<usize> {
+        let bytes = self.text.as_bytes();
+        let mut pos = self.pos + 1;
+        loop {
+            let start = pos;
+            pos += plain_run(bytes.get(pos..)?);
+            let run = self.text.get(start..pos)?;
+            if *bytes.get(pos)? == b'"' {
+                each(run, None);
+                return Some(pos + 1);
+            }
+            if *bytes.get(pos)? != b'\\' {
+                return None;
+            }
+            let escaped = match bytes.get(pos + 1)? {
+                b'n' => '\n',
+                b'"' => '"',
+                b'\\' => '\\',
+                b't' => '\t',
+                b'r' => '\r',
+                b'/' => '/',
+                _ => return None,
+            };
+            each(run, Some(escaped));
+            pos += 2;
+        }
     }
 
     /// A string, and whether it holds half a surrogate pair (kept as U+FFFD).
     pub(crate) fn string(&mut self) -> Result<(Cow<'a, str>, bool), JsonError> {
         let start = self.pos + 1;
         let mut owned: Option<String> = None;
+        let mut whole = "";
+        let end = self.common_string(|run, escaped| match (&mut owned, escaped) {
+            (None, None) => whole = run,
+            (Some(out), None) => out.push_str(run),
+            (_, Some(escaped)) => {
+                let out = owned.get_or_insert_with(|| String::with_capacity(2 * run.len() + 32));
+                out.push_str(run);
+                out.push(escaped);
+            }
+        });
+        if let Some(end) = end {
+            self.pos = end;
+            return Ok((owned.map_or(Cow::Borrowed(whole), Cow::Owned), false));
+        }
+        owned = None;
         let text = self.text;
         let mut plain = start;
         let mut lone = false;
@@ -283,7 +371,10 @@ impl<'a> Scanner<'a> {
                 }
                 Some(b'\\') => on_escape(self.escape()?),
                 Some(0..=0x1F) => return self.error("control character in a string"),
-                Some(_) => self.pos += 1,
+                Some(_) => {
+                    let rest = self.text.as_bytes().get(self.pos..).unwrap_or_default();
+                    self.pos += plain_run(rest).max(1);
+                }
                 None => {
                     return Err(JsonError::malformed(
                         "a string that starts here does not end",

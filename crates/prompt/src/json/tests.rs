@@ -7,6 +7,24 @@ fn dict(pairs: &[(&str, Json)]) -> Json {
 }
 
 #[test]
+fn plain_runs_end_where_they_should() {
+    // Every byte at every place of a block, behind and before the others.
+    for byte in 0..=u8::MAX {
+        for at in 0..20 {
+            for filler in [b'a', 0xC3, b' ', 0x7F, 0x80, b'!', b'[', b'#'] {
+                let mut bytes = [filler; 27];
+                bytes[at] = byte;
+                let ends = matches!(byte, b'"' | b'\\' | 0..=0x1F);
+                let want = if ends { at } else { 27 };
+                assert_eq!(scan::plain_run(&bytes), want, "{byte} at {at} among {filler}");
+            }
+        }
+    }
+    assert_eq!(scan::plain_run(b"ab\"\\\x01"), 2);
+    assert_eq!(scan::plain_run(b""), 0);
+}
+
+#[test]
 fn python_values() {
     assert_eq!(parse("-0"), Ok(Json::Int(0)));
     assert_eq!(parse("-0.0").map(|j| format!("{j:?}")), Ok("Float(-0.0)".to_owned()));

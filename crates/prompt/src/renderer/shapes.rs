@@ -65,16 +65,16 @@ impl Renderer {
     /// # Errors
     /// See [`Renderer::prompts`].
     pub fn template_prompts(&self, body: &[u8]) -> Result<Prompts, Unrouted> {
-        self.templated(chat::read(body)?)
+        self.templated(chat::read(body)?, None)
     }
 
-    pub(super) fn responses(&self, body: &[u8]) -> Result<Prompts, Unrouted> {
+    pub(super) fn responses(&self, body: &[u8], salt: Option<&str>) -> Result<Prompts, Unrouted> {
         let request = responses::read(body)?;
         let cuts = request.cuts;
         let prompts = if self.rendered_by == RenderedBy::Harmony {
             self.harmony(harmony::read_responses(request)?)?
         } else {
-            self.chat(request.into_chat()?)?
+            self.chat(request.into_chat()?, salt)?
         };
         let why = "`truncation` cuts at the engine's context length, which is not known here";
         Ok(match prompts.why {
@@ -83,21 +83,21 @@ impl Renderer {
         })
     }
 
-    pub(super) fn anthropic(&self, body: &[u8]) -> Result<Prompts, Unrouted> {
+    pub(super) fn anthropic(&self, body: &[u8], salt: Option<&str>) -> Result<Prompts, Unrouted> {
         let conventions = *self.anthropic.get_or_init(|| self.find_conventions());
-        self.chat(messages::read(body, conventions)?)
+        self.chat(messages::read(body, conventions)?, salt)
     }
 
-    pub(super) fn embeddings(&self, body: &[u8]) -> Result<Prompts, Unrouted> {
+    pub(super) fn embeddings(&self, body: &[u8], salt: Option<&str>) -> Result<Prompts, Unrouted> {
         let chats = match pooling::embeddings(body)? {
-            Embeddings::Texts(texts) => return self.completion(texts),
+            Embeddings::Texts(texts) => return self.completion(texts, salt),
             Embeddings::Chats(chats) => chats,
         };
         self.check_count(chats.len())?;
         let mut all = Prompts::exact(Vec::new(), Vec::new());
         let mut bytes = 0;
         for chat in chats {
-            let one = self.templated(chat)?;
+            let one = self.templated(chat, salt)?;
             bytes += one.texts.iter().flatten().map(String::len).sum::<usize>();
             self.check_size(bytes)?;
             all.prompts.extend(one.prompts);
@@ -110,9 +110,14 @@ impl Renderer {
         Ok(all)
     }
 
-    pub(super) fn scores(&self, api: Api, body: &[u8]) -> Result<Prompts, Unrouted> {
+    pub(super) fn scores(
+        &self,
+        api: Api,
+        body: &[u8],
+        salt: Option<&str>,
+    ) -> Result<Prompts, Unrouted> {
         debug_assert!(matches!(api, Api::Rerank | Api::Score));
-        Ok(self.completion(pooling::scores(body)?)?.approximate(Unrouted::Pairs))
+        Ok(self.completion(pooling::scores(body)?, salt)?.approximate(Unrouted::Pairs))
     }
 
     pub(super) fn harmony(&self, conversation: Conversation) -> Result<Prompts, Unrouted> {
@@ -126,8 +131,8 @@ impl Renderer {
         &self,
         mut text: String,
         media: &MediaAt,
-        special: bool,
-        cut: Truncation,
+        (special, cut): (bool, Truncation),
+        salt: Option<&str>,
     ) -> Result<Prompts, Unrouted> {
         let why = Unrouted::Multimodal(media.kind.clone());
         if cut != Truncation::None {
@@ -135,9 +140,9 @@ impl Renderer {
         }
         let rest = text.len() - media.at;
         text.truncate(media.at);
-        let mut ids = self.encode(&text, special, cut)?;
+        let mut ids = self.encode(&text, special, cut, salt)?;
         for follower in FOLLOWERS {
-            let longer = self.encode(&format!("{text}{follower}"), special, cut)?;
+            let longer = self.encode(&format!("{text}{follower}"), special, cut, salt)?;
             let same = ids.iter().zip(&longer).take_while(|(a, b)| a == b).count();
             ids.truncate(same);
         }
@@ -159,7 +164,7 @@ impl Renderer {
             let body = format!(
                 r#"{{"messages":[{{"role":"user","content":"Hi"}}],"reasoning_effort":"{effort}"}}"#
             );
-            self.chat(chat::read(body.as_bytes()).ok()?).ok().map(|prompts| prompts.prompts)
+            self.chat(chat::read(body.as_bytes()).ok()?, None).ok().map(|prompts| prompts.prompts)
         };
         let none = probe("none");
         // An effort the template does not know renders as one it knows.

@@ -184,3 +184,25 @@ fn rebuilt_tokenizers_are_named() {
     let plain = ("tokenizer_config.json", r#"{"tokenizer_class":"PreTrainedTokenizerFast"}"#);
     assert_eq!((caveat(&[plain]), caveat(&[])), (None, None));
 }
+
+#[test]
+fn changed_files_make_it_stale() {
+    let dir = Dir::new(&[("chat_template.jinja", "a")]);
+    let renderer = dir.load();
+    assert!(!renderer.is_stale());
+    dir.write("notes.txt", "not read by anyone");
+    assert!(!renderer.is_stale());
+    for (name, text) in [
+        ("chat_template.jinja", "longer"),
+        ("config.json", "{}"),
+        ("additional_chat_templates/tool_use.jinja", "x"),
+    ] {
+        let renderer = dir.load();
+        assert!(!renderer.is_stale());
+        dir.write(name, text);
+        assert!(renderer.is_stale(), "{name}");
+    }
+    let renderer = dir.load();
+    std::fs::remove_file(dir.0.join("config.json")).unwrap();
+    assert!(renderer.is_stale());
+}

@@ -99,7 +99,7 @@ fn truncation() {
 #[test]
 fn limits() {
     let dir = Dir::new(&[("chat_template.jinja", "{{ messages[0].content * 3 }}")]);
-    let limits = Limits { prompt_bytes: 20, prompts: 2 };
+    let limits = Limits { prompt_bytes: 20, prompts: 2, ..Limits::default() };
     let renderer = Renderer::load_with(&dir.0, limits, CivilTime::now_utc).unwrap();
     let go = |api, body: Value| renderer.prompts(api, body.to_string().as_bytes());
     assert!(go(Api::Completions, json!({"prompt": "x".repeat(20)})).is_ok());

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use kvasir_prompt::{CivilTime, Level, Limits, Prompts, Renderer, Unrouted};
 use serde::Deserialize;
@@ -178,7 +179,14 @@ impl Findings {
 
 /// A model directory: the tokenizer the models share, if they do, beside the model's own files.
 pub(crate) fn assemble(models: &Path, model: &str) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("kvasir-prompt-{}-{model}", std::process::id()));
+    // Tests run beside each other, on the same models.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!(
+        "kvasir-prompt-{}-{}-{model}",
+        std::process::id(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    );
+    let dir = std::env::temp_dir().join(name);
     fs::create_dir_all(&dir).unwrap();
     if models.join("tokenizer.json").exists() {
         fs::copy(models.join("tokenizer.json"), dir.join("tokenizer.json")).unwrap();
