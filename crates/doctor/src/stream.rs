@@ -10,10 +10,10 @@ mod wire_form;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvasir_fleet::{Applier, EngineCard};
-use kvasir_inventory::{AbsentReason, Inventory, Limits, Slot, Trust};
+use kvasir_fleet::{EngineCard, Picture, PromptTokens};
+use kvasir_inventory::{AbsentReason, Inventory, Limits, Trust};
 use kvasir_kv_events::{StreamStats, Subscriber, SubscriberConfig, Update};
-use kvasir_kv_hash::{KeySpace, Scope};
+use kvasir_kv_hash::KeySpace;
 use tokio::time::{Instant, timeout, timeout_at};
 
 pub(crate) use self::collected::{Collected, Shapes};
@@ -41,9 +41,7 @@ const MAX_HISTORY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Listener {
     subscriber: Subscriber,
-    applier: Applier,
-    inventory: Arc<Inventory>,
-    slot: Slot,
+    picture: Picture,
     card: EngineCard,
     rank: Option<u32>,
     collected: Collected,
@@ -105,34 +103,26 @@ impl Listener {
 
     /// Tokens per block: as the events have it, else as the engine says.
     pub(crate) fn block_size(&self) -> Option<u32> {
-        self.applier.block_size().or(self.card.block_size)
+        self.picture.block_size().or(self.card.block_size)
     }
 
     /// What the gateway would predict: how many tokens of this prompt the engine takes from its
-    /// cache.
-    ///
-    /// An engine always computes the last token anew, so a prompt that fills its last block does
-    /// not hit it. A stream that is not believed, or not joined yet, is worth nothing.
+    /// cache. A stream that is not believed, or not joined yet, is worth nothing.
     pub(crate) fn predict(&self, tokens: &[u32], adapter: Option<&str>, salt: Option<&str>) -> u32 {
-        let trust = self.applier.trust();
-        let size = self.block_size().unwrap_or(0);
-        if !trust.credits() || trust == Trust::CatchingUp || size == 0 {
-            return 0;
-        }
-        let path = |name| self.card.adapter(name).and_then(|adapter| adapter.path.as_deref());
-        let lora = adapter.map(|name| (name, path(name)));
-        let space = self.inventory.space();
-        let root = space.root(&Scope { model: self.card.base(), lora, salt });
-        let per_block = size as usize;
-        let usable = tokens.len().saturating_sub(1) / per_block * per_block;
-        let keys = space.chain(root, tokens.get(..usable).unwrap_or_default(), per_block);
-        self.inventory.overlap_of(self.slot, &keys, size).resident()
+        let prompt = PromptTokens {
+            prompts: Some(&[tokens.to_vec()]),
+            count: tokens.len() as u64,
+            exact: true,
+            adapter,
+            salt,
+        };
+        self.picture.predict(&prompt, &self.card).resident()
     }
 
     fn take(&mut self, update: &Update) {
         self.collected.take(update);
-        self.applier.apply(update, &self.card);
-        self.collected.trust = self.applier.trust();
+        self.picture.apply(update, &self.card);
+        self.collected.trust = self.picture.trust();
     }
 
     fn stats(&self) -> StreamStats {
@@ -241,9 +231,7 @@ fn start(target: &Target, facts: &Facts, place: &Place) -> Result<Listener, Stri
     let mut secret = [0; KeySpace::SECRET_LEN];
     getrandom::fill(&mut secret).map_err(|error| format!("no randomness to be had: {error}"))?;
     let inventory = Arc::new(Inventory::new(KeySpace::new(secret), Limits::default()));
-    let slot = inventory.register().ok_or("no place in the inventory")?;
-    let trust = Trust::Absent(AbsentReason::Connecting);
-    let applier = Applier::new(Arc::clone(&inventory), slot, trust);
+    let picture = Picture::new(inventory).ok_or("no place in the inventory")?;
     let mut config = SubscriberConfig::new(place.publisher.clone());
     config.name = target.base_url();
     config.topic.clone_from(&place.topic);
@@ -257,5 +245,5 @@ fn start(target: &Target, facts: &Facts, place: &Place) -> Result<Listener, Stri
     let subscriber = Subscriber::spawn(config).map_err(|error| error.to_string())?;
     let card = facts.card.clone();
     let (rank, collected) = (place.rank, Collected::default());
-    Ok(Listener { subscriber, applier, inventory, slot, card, rank, collected })
+    Ok(Listener { subscriber, picture, card, rank, collected })
 }

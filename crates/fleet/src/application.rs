@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use kvasir_inventory::{AbsentReason, Inventory, Trust};
-use kvasir_kv_events::{Event, Update};
+use kvasir_kv_events::Update;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::apply::Applier;
 use crate::card::EngineCard;
-use crate::credit::Extras;
 use crate::endpoint::Endpoint;
 use crate::rank_stream::RankStream;
 use crate::refill::Refill;
@@ -41,17 +40,10 @@ impl Application {
     pub(crate) fn apply(&mut self, update: &Update) {
         let Followed { endpoint, stream } = &self.to;
         let why = match update {
-            Update::Forget { why, .. } => {
-                stream.withhold_credit();
-                why.as_str()
-            }
-            Update::Trust { why, .. } => why.as_str(),
-            Update::Batch { batch, .. } => {
-                // Before the blocks: none may be credited that could be somebody else's.
-                note_extras(stream, &batch.events);
-                "events"
-            }
+            Update::Forget { why, .. } | Update::Trust { why, .. } => why.as_str(),
+            Update::Batch { .. } => "events",
         };
+        stream.before(update);
         let card = endpoint.card().unwrap_or_else(|| Arc::clone(&self.unknown));
         let applier = &mut self.applier;
         off_the_scheduler(is_heavy(update), || applier.apply(update, &card));
@@ -64,29 +56,13 @@ impl Application {
         endpoint.set_lookahead(applier.lookahead());
         stream.set_refused_blocks(applier.refused_blocks());
         stream.set_trust(applier.trust(), why);
-        // A history that begins with nothing is sound only once it has been replayed to its end.
-        match update {
-            Update::Forget { trust, .. } | Update::Trust { trust, .. } => {
-                if *trust != Trust::CatchingUp {
-                    stream.grant_credit();
-                }
-            }
-            Update::Batch { .. } => {}
-        }
+        stream.after(update);
     }
 
     /// Nothing comes any more.
     pub(crate) fn end(mut self, why: &'static str) {
         self.to.stream.set_trust(Trust::Absent(AbsentReason::NoStream), why);
         self.applier.forget();
-    }
-}
-
-fn note_extras(stream: &RankStream, events: &[Event]) {
-    for event in events {
-        if let Event::Stored(stored) = event {
-            stream.set_extras(Extras::of(stored));
-        }
     }
 }
 

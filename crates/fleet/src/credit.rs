@@ -1,7 +1,7 @@
 //! What is believed of an endpoint's event stream, and whether its blocks may be credited.
 
 use kvasir_inventory::{AbsentReason, SuspectReason, Trust};
-use kvasir_kv_events::BlockStored;
+use kvasir_kv_events::{BlockStored, Event, Update};
 
 /// What is believed of the event stream.
 #[derive(Debug)]
@@ -52,6 +52,38 @@ impl Credit {
             extras: Extras::Published,
             carried_extras: false,
         }
+    }
+
+    /// An update of the stream is about to be applied: none of its blocks may be credited that could
+    /// be somebody else's, and none of those it forgets.
+    pub(crate) fn before(&mut self, update: &Update) {
+        match update {
+            Update::Forget { .. } => self.withhold(),
+            Update::Trust { .. } => {}
+            Update::Batch { batch, .. } => {
+                for event in &batch.events {
+                    if let Event::Stored(stored) = event {
+                        self.extras = Extras::of(stored);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The update was applied. A history that begins with nothing is sound only once it has been
+    /// replayed to its end.
+    pub(crate) fn after(&mut self, update: &Update) {
+        if let Update::Forget { trust, .. } | Update::Trust { trust, .. } = update
+            && *trust != Trust::CatchingUp
+        {
+            self.withheld = false;
+        }
+    }
+
+    /// Credits nobody until a sound trust is told.
+    pub(crate) fn withhold(&mut self) {
+        self.withheld = true;
+        self.epoch += 1;
     }
 
     /// Whether blocks may be credited now.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use kvasir_inventory::{Inventory, Overlap, Slot, Tier, Trust};
-use kvasir_kv_events::{Event, Update};
+use kvasir_kv_events::Update;
 
 use crate::apply::Applier;
 use crate::card::EngineCard;
-use crate::credit::{Credit, Extras};
+use crate::credit::Credit;
 use crate::evidence::{BlockShape, PromptTokens, held};
 
 /// One engine's blocks as its events tell them, with the trust and the predictions a gateway that
@@ -32,27 +32,10 @@ impl Picture {
 
     /// Applies one update of the stream. `card` is what the engine says of itself.
     pub fn apply(&mut self, update: &Update, card: &EngineCard) {
-        match update {
-            Update::Forget { .. } => self.credit.withheld = true,
-            Update::Trust { .. } => {}
-            Update::Batch { batch, .. } => {
-                for event in &batch.events {
-                    if let Event::Stored(stored) = event {
-                        self.credit.extras = Extras::of(stored);
-                    }
-                }
-            }
-        }
+        self.credit.before(update);
         self.applier.apply(update, card);
         self.credit.trust = self.applier.trust();
-        match update {
-            Update::Forget { trust, .. } | Update::Trust { trust, .. }
-                if *trust != Trust::CatchingUp =>
-            {
-                self.credit.withheld = false;
-            }
-            _ => {}
-        }
+        self.credit.after(update);
     }
 
     /// A request whose blocks differ by more than tokens (salt, adapter, image) was sent there.
@@ -70,6 +53,12 @@ impl Picture {
     #[must_use]
     pub fn blocks(&self) -> [usize; Tier::ALL.len()] {
         self.inventory.stats(self.slot).blocks
+    }
+
+    /// Tokens per block, as the events have it.
+    #[must_use]
+    pub fn block_size(&self) -> Option<u32> {
+        self.applier.block_size()
     }
 
     /// Stored blocks that could not be understood and were left out.

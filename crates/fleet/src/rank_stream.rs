@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
 use kvasir_inventory::{Inventory, Slot, SlotStats, Trust};
-use kvasir_kv_events::{StatsHandle, Subscriber, Witness};
+use kvasir_kv_events::{StatsHandle, Subscriber, Update, Witness};
 use parking_lot::Mutex;
 
-use crate::credit::{Credit, Creditable, Extras};
+use crate::credit::{Credit, Creditable};
 
 /// A rank's place in the inventory and what is believed of its stream.
 #[derive(Debug)]
@@ -115,20 +115,19 @@ impl RankStream {
         self.credit.lock().carried_extras = true;
     }
 
-    /// Credits nobody until [`RankStream::grant_credit`].
+    /// Credits nobody until a sound trust is told.
     pub(crate) fn withhold_credit(&self) {
-        let mut credit = self.credit.lock();
-        credit.withheld = true;
-        credit.epoch += 1;
+        self.credit.lock().withhold();
     }
 
-    /// What is known is sound again, as far as the trust goes.
-    pub(crate) fn grant_credit(&self) {
-        self.credit.lock().withheld = false;
+    /// See [`Credit::before`].
+    pub(crate) fn before(&self, update: &Update) {
+        self.credit.lock().before(update);
     }
 
-    pub(crate) fn set_extras(&self, extras: Extras) {
-        self.credit.lock().extras = extras;
+    /// See [`Credit::after`].
+    pub(crate) fn after(&self, update: &Update) {
+        self.credit.lock().after(update);
     }
 
     /// Takes in the stream's trust; a change is a log line and counted.
