@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::policies::{Latency, LeastLoad, PreciseCacheAware, RoundRobin};
-use crate::view::Policy;
+use crate::policy::Policy;
 
 /// The policies a pool can be configured with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,17 +47,22 @@ impl PolicyKind {
     /// The policy's name in configuration, headers and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
-        self.build().name()
+        match self {
+            Self::RoundRobin => "round_robin",
+            Self::LeastLoad => "least_load",
+            Self::PreciseCacheAware => "precise_cache_aware",
+            Self::Latency => "latency",
+        }
     }
 
-    /// The policy itself.
+    /// The policy itself, with its default options and nothing remembered.
     #[must_use]
-    pub fn build(self) -> &'static dyn Policy {
+    pub fn build(self) -> Box<dyn Policy> {
         match self {
-            Self::RoundRobin => &RoundRobin,
-            Self::LeastLoad => &LeastLoad,
-            Self::PreciseCacheAware => &PreciseCacheAware,
-            Self::Latency => &Latency,
+            Self::RoundRobin => Box::new(RoundRobin::default()),
+            Self::LeastLoad => Box::new(LeastLoad),
+            Self::PreciseCacheAware => Box::new(PreciseCacheAware),
+            Self::Latency => Box::new(Latency),
         }
     }
 }

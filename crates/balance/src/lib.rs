@@ -1,19 +1,33 @@
-//! Routing policies behind one trait.
+//! Routing policies, and the stages of a pool's decisions.
 //!
-//! A decision is a pure function of what is passed in: the [`Query`], the [`FleetView`], the
-//! [`PolicyState`] (counters and the seeded random source). No clock, no I/O, no global state: the
-//! gateway, a simulator and a replay of a decision log call the same code and get the same
-//! [`Choice`].
+//! A decision is a pure function of what is passed in: the [`Query`], the endpoints ([`Members`]),
+//! the clock and the seeded random source ([`Moment`]), and what the [`Selection`] remembers of the
+//! calls before. No clock, no I/O, no global state: the gateway, a simulator and a replay of a
+//! decision log call the same code and get the same [`Decision`].
 //!
-//! This crate knows no HTTP, no sockets and no configuration file. Which endpoints may be chosen at
-//! all (health, drain, adapter) is decided by the caller: a view holds eligible candidates only.
+//! This crate knows no HTTP, no sockets and no configuration file. What speaks against an endpoint
+//! (health, drain, adapter) is found out by the caller, as an [`Exclusion`].
 
+mod choice;
+mod exclusion;
 mod kind;
 mod policies;
+mod policy;
+mod query;
 mod rng;
+mod select;
+mod slo;
+mod sticky;
 mod view;
 
+pub use self::choice::{Choice, Reason};
+pub use self::exclusion::Exclusion;
 pub use self::kind::{PolicyKind, UnknownPolicy};
 pub use self::policies::{Latency, LeastLoad, PreciseCacheAware, RoundRobin};
+pub use self::policy::{Moment, Outcome, Policy};
+pub use self::query::{Needs, Prefix, Query};
 pub use self::rng::Rng;
-pub use self::view::{Candidate, Choice, FleetView, Load, Policy, PolicyState, Query, Reason};
+pub use self::select::{Decision, Members, Note, Selection, Stage};
+pub use self::slo::{Narrowed, Slo};
+pub use self::sticky::{Pins, StickyOptions};
+pub use self::view::{Candidate, DEFAULT_PREFILL_RATE, EndpointId, FleetView, Load};

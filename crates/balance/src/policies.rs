@@ -6,6 +6,7 @@ mod precise_cache_aware;
 mod round_robin;
 
 pub use self::latency::Latency;
+pub(crate) use self::latency::latency_cost;
 pub use self::least_load::LeastLoad;
 pub use self::precise_cache_aware::PreciseCacheAware;
 pub use self::round_robin::RoundRobin;

@@ -1,17 +1,21 @@
-//! What a policy may look at, and what it answers.
+//! What a policy may look at: every endpoint of a pool at one moment.
 
-use std::fmt;
+use kvasir_inventory::{AbsentReason, Overlap, Trust};
 
-use kvasir_inventory::{Overlap, Trust};
+/// Assumed until something was measured: tokens per second of prefill.
+pub const DEFAULT_PREFILL_RATE: f64 = 8_000.0;
 
-use crate::rng::Rng;
+/// Who an endpoint is, whatever its place in a list: the same for every gateway, over reloads and
+/// restarts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EndpointId(pub u64);
 
-/// One request, as far as routing cares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Query {
-    /// Prompt tokens, all prompts of a batch together: exact where the prompt was tokenised, else
-    /// an estimate from the body's size.
-    pub prompt_tokens: u64,
+impl EndpointId {
+    /// The id of an endpoint's name (URL, and rank where it is one).
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        Self(twox_hash::XxHash3_64::oneshot(name.as_bytes()))
+    }
 }
 
 /// The work an endpoint has in hand.
@@ -22,6 +26,10 @@ pub struct Load {
     /// Prompt tokens yet to be computed there before a new request's turn comes: dispatched and
     /// not yet answered, plus an estimate for waiting work that others sent.
     pub queued_prefill_tokens: u64,
+    /// Requests waiting in the engine, as of its last metrics page; `None` where there is none.
+    pub waiting: Option<u32>,
+    /// Used share of the engine's KV cache, 0 to 1; `None` where it is not known.
+    pub kv_usage: Option<f64>,
 }
 
 impl Load {
@@ -31,97 +39,70 @@ impl Load {
     }
 }
 
-/// One eligible endpoint.
+/// One endpoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
+    /// Who it is.
+    pub id: EndpointId,
     /// Tokens of the prompt it will find in its cache; all prompts of a batch together.
     pub overlap: Overlap,
+    /// Tokens of the prompt, beyond those, that it is computing for requests sent there before:
+    /// they will be in its cache when this request's turn comes.
+    pub pending: u32,
     /// How far that overlap can be believed. Without credit the overlap is empty.
     pub trust: Trust,
     /// Its work in hand.
     pub load: Load,
     /// Prompt tokens it computes per second; always above zero.
     pub prefill_rate: f64,
+    /// Time to first token seen there lately, in milliseconds; `None` until something was seen.
+    pub ttft_ms: Option<f64>,
+    /// Its capacity as configured or advised, 100 being that of a full one.
+    pub weight: u32,
+    /// Blocks its cache has room for; `None` where it is not known.
+    pub capacity_blocks: Option<u64>,
+    /// Blocks it is known to hold; `None` where nothing is known of its cache.
+    pub resident_blocks: Option<u64>,
+    /// Used share of its `LMCache` server, 0 to 1; `None` where there is none or it is silent.
+    pub lmcache_occupancy: Option<f64>,
 }
 
-/// Every eligible endpoint for one request, in a stable order.
-#[derive(Clone, Copy, Debug)]
-pub struct FleetView<'a> {
-    /// The candidates; a [`Choice`] names one by its place here.
-    pub candidates: &'a [Candidate],
-}
-
-/// Why a candidate was chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// Its turn in the rotation.
-    Turn,
-    /// It had the least load.
-    LeastLoad,
-    /// It holds the longest prefix.
-    LongestPrefix,
-    /// No candidate holds any of the prompt: the least loaded was taken.
-    NoOverlap,
-    /// It adds the least latency, with some of the prompt cached.
-    LeastLatencyWarm,
-    /// It adds the least latency although it holds none of the prompt.
-    LeastLatencyCold,
-}
-
-impl Reason {
-    /// The word used in headers, metrics and logs.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Turn => "turn",
-            Self::LeastLoad => "least_load",
-            Self::LongestPrefix => "longest_prefix",
-            Self::NoOverlap => "no_overlap",
-            Self::LeastLatencyWarm => "least_latency_warm",
-            Self::LeastLatencyCold => "least_latency_cold",
+impl Default for Candidate {
+    /// An idle endpoint nothing is known of.
+    fn default() -> Self {
+        Self {
+            id: EndpointId::default(),
+            overlap: Overlap::default(),
+            pending: 0,
+            trust: Trust::Absent(AbsentReason::NoStream),
+            load: Load::default(),
+            prefill_rate: DEFAULT_PREFILL_RATE,
+            ttft_ms: None,
+            weight: 100,
+            capacity_blocks: None,
+            resident_blocks: None,
+            lmcache_occupancy: None,
         }
     }
 }
 
-/// A policy's answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Choice {
-    /// The chosen candidate's place in the view.
-    pub index: usize,
-    /// Why.
-    pub reason: Reason,
-    /// One score per candidate, in the policy's own unit; lower is better. Empty for policies that
-    /// do not compare.
-    pub scores: Vec<f64>,
-}
-
-/// What a policy remembers between decisions of one pool.
-#[derive(Clone, Debug)]
-pub struct PolicyState {
-    /// Breaks ties.
-    pub rng: Rng,
-    /// Decisions made so far.
-    pub turn: u64,
-}
-
-impl PolicyState {
-    /// A fresh state; the same seed gives the same decisions.
+impl Candidate {
+    /// Tokens of the prompt that it will not have to compute for it: resident, or pending.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self { rng: Rng::new(seed), turn: 0 }
+    pub fn cached(&self) -> u64 {
+        u64::from(self.overlap.resident()) + u64::from(self.pending)
+    }
+
+    /// Prompt tokens that it would have to compute.
+    #[must_use]
+    pub fn uncached(&self, prompt_tokens: u64) -> u64 {
+        prompt_tokens.saturating_sub(self.cached())
     }
 }
 
-/// A routing policy.
-pub trait Policy: fmt::Debug + Send + Sync {
-    /// Its name in configuration, headers and metrics.
-    fn name(&self) -> &'static str;
-
-    /// Picks a candidate; `None` when there is none.
-    fn choose(
-        &self,
-        query: &Query,
-        view: &FleetView<'_>,
-        state: &mut PolicyState,
-    ) -> Option<Choice>;
+/// The endpoints a policy chooses among, in a stable order.
+#[derive(Clone, Copy, Debug)]
+pub struct FleetView<'a> {
+    /// The candidates; a [`crate::Choice`] names one by its place here.
+    pub candidates: &'a [Candidate],
 }

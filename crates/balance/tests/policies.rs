@@ -1,7 +1,9 @@
 //! Every policy as a table: candidates in, choice and scores out.
 
+use std::time::Duration;
+
 use kvasir_balance::{
-    Candidate, Choice, FleetView, Load, PolicyKind, PolicyState, Query, Reason, Rng,
+    Candidate, Choice, EndpointId, FleetView, Load, Moment, PolicyKind, Query, Reason, Rng,
 };
 use kvasir_inventory::{Overlap, Tier, Trust};
 use proptest::prelude::*;
@@ -9,17 +11,23 @@ use proptest::prelude::*;
 /// (resident tokens, in flight, queued prefill tokens, prefill rate)
 type Row = (u32, u32, u64, f64);
 
-fn candidate((resident, in_flight, queued_prefill_tokens, prefill_rate): Row) -> Candidate {
+fn candidate(place: usize, (resident, in_flight, queued_prefill_tokens, rate): Row) -> Candidate {
     let mut overlap = Overlap::default();
     overlap.add(Tier::Device, resident);
-    let load = Load { in_flight, queued_prefill_tokens };
-    Candidate { overlap, trust: Trust::Exact, load, prefill_rate }
+    let load = Load { in_flight, queued_prefill_tokens, ..Load::default() };
+    let id = EndpointId(place as u64);
+    Candidate { id, overlap, trust: Trust::Exact, load, prefill_rate: rate, ..Candidate::default() }
+}
+
+fn fleet(rows: &[Row]) -> Vec<Candidate> {
+    rows.iter().enumerate().map(|(place, row)| candidate(place, *row)).collect()
 }
 
 fn choose(kind: PolicyKind, prompt_tokens: u64, rows: &[Row], seed: u64) -> Option<Choice> {
-    let candidates: Vec<Candidate> = rows.iter().copied().map(candidate).collect();
-    let view = FleetView { candidates: &candidates };
-    kind.build().choose(&Query { prompt_tokens }, &view, &mut PolicyState::new(seed))
+    let query = Query { prompt_tokens, ..Query::default() };
+    let view = FleetView { candidates: &fleet(rows) };
+    let mut moment = Moment { now: Duration::ZERO, rng: &mut Rng::new(seed) };
+    kind.build().choose(&query, &view, &mut moment)
 }
 
 fn picks(kind: PolicyKind, prompt_tokens: u64, rows: &[Row]) -> Vec<usize> {
@@ -42,12 +50,12 @@ fn nobody_to_choose_from() {
 #[test]
 fn round_robin_takes_turns() {
     let rows = [(0, 9, 0, 1.0), (0, 0, 0, 1.0), (640, 0, 0, 1.0)];
-    let candidates: Vec<Candidate> = rows.iter().copied().map(candidate).collect();
+    let candidates = fleet(&rows);
     let view = FleetView { candidates: &candidates };
-    let mut state = PolicyState::new(0);
-    let policy = PolicyKind::RoundRobin.build();
+    let mut policy = PolicyKind::RoundRobin.build();
+    let mut moment = Moment { now: Duration::ZERO, rng: &mut Rng::new(0) };
     let turns: Vec<usize> = (0..7)
-        .filter_map(|_| policy.choose(&Query { prompt_tokens: 1 }, &view, &mut state))
+        .filter_map(|_| policy.choose(&Query::default(), &view, &mut moment))
         .map(|choice| choice.index)
         .collect();
     assert_eq!(turns, [0, 1, 2, 0, 1, 2, 0]);

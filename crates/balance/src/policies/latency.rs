@@ -17,7 +17,10 @@
 //! device blocks), and cache pressure.
 
 use super::smallest_by;
-use crate::view::{Candidate, Choice, FleetView, Policy, PolicyState, Query, Reason};
+use crate::choice::{Choice, Reason};
+use crate::policy::{Moment, Policy};
+use crate::query::Query;
+use crate::view::{Candidate, FleetView};
 
 /// Relative and absolute (seconds) width of a tie.
 const TIE_RATIO: f64 = 0.05;
@@ -26,7 +29,7 @@ const TIE_SECONDS: f64 = 0.005;
 const CROWD: f64 = 4.0;
 
 /// Takes the candidate with the least added latency.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Latency;
 
 impl Policy for Latency {
@@ -35,36 +38,31 @@ impl Policy for Latency {
     }
 
     fn choose(
-        &self,
-        query: &Query,
+        &mut self,
+        query: &Query<'_>,
         view: &FleetView<'_>,
-        state: &mut PolicyState,
+        moment: &mut Moment<'_>,
     ) -> Option<Choice> {
         let candidates = view.candidates;
-        let scores: Vec<f64> = candidates.iter().map(|c| cost(query, c)).collect();
+        let scores: Vec<f64> = candidates.iter().map(|c| latency_cost(query, c)).collect();
         let lowest = scores.iter().copied().reduce(f64::min)?;
         let limit = lowest + (lowest * TIE_RATIO).max(TIE_SECONDS);
         let tied = (0..candidates.len()).filter(|place| scores[*place] <= limit);
         let key = |place: usize| {
             let candidate = &candidates[place];
-            (uncached(query, candidate), candidate.load.in_flight)
+            (candidate.uncached(query.prompt_tokens), candidate.load.in_flight)
         };
-        let index = smallest_by(tied, key, &mut state.rng)?;
-        let warm = candidates[index].overlap.resident() > 0;
+        let index = smallest_by(tied, key, moment.rng)?;
+        let warm = candidates[index].cached() > 0;
         let reason = if warm { Reason::LeastLatencyWarm } else { Reason::LeastLatencyCold };
         Some(Choice { index, reason, scores })
     }
 }
 
-/// Prompt tokens the candidate would have to compute.
-fn uncached(query: &Query, candidate: &Candidate) -> u64 {
-    query.prompt_tokens.saturating_sub(u64::from(candidate.overlap.resident()))
-}
-
 #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
-fn cost(query: &Query, candidate: &Candidate) -> f64 {
+pub(crate) fn latency_cost(query: &Query<'_>, candidate: &Candidate) -> f64 {
     let rate = candidate.prefill_rate.max(1.0);
-    let own = uncached(query, candidate) as f64 / rate;
+    let own = candidate.uncached(query.prompt_tokens) as f64 / rate;
     let wait = candidate.load.queued_prefill_tokens as f64 / rate;
     wait + own + own * (1.0 + f64::from(candidate.load.in_flight) / CROWD)
 }

@@ -2,7 +2,10 @@
 
 use super::least_load::LeastLoad;
 use super::smallest_by;
-use crate::view::{Choice, FleetView, Policy, PolicyState, Query, Reason};
+use crate::choice::{Choice, Reason};
+use crate::policy::{Moment, Policy};
+use crate::query::Query;
+use crate::view::FleetView;
 
 /// Takes the candidate that holds the most of the prompt; ties go to the least loaded, and with
 /// nothing held anywhere it is [`LeastLoad`].
@@ -18,20 +21,20 @@ impl Policy for PreciseCacheAware {
     }
 
     fn choose(
-        &self,
-        query: &Query,
+        &mut self,
+        query: &Query<'_>,
         view: &FleetView<'_>,
-        state: &mut PolicyState,
+        moment: &mut Moment<'_>,
     ) -> Option<Choice> {
         let held = |place: usize| view.candidates[place].overlap.resident();
         let most = (0..view.candidates.len()).map(held).max()?;
         if most == 0 {
-            let choice = LeastLoad.choose(query, view, state)?;
+            let choice = LeastLoad.choose(query, view, moment)?;
             return Some(Choice { reason: Reason::NoOverlap, ..choice });
         }
         let holders = (0..view.candidates.len()).filter(|place| held(*place) == most);
         let load = |place: usize| view.candidates[place].load.key();
-        let index = smallest_by(holders, load, &mut state.rng)?;
+        let index = smallest_by(holders, load, moment.rng)?;
         let scores = view.candidates.iter().map(|c| -f64::from(c.overlap.resident())).collect();
         Some(Choice { index, reason: Reason::LongestPrefix, scores })
     }

@@ -1,20 +1,30 @@
 //! `round_robin`: each candidate in turn.
 
-use crate::view::{Choice, FleetView, Policy, PolicyState, Query, Reason};
+use crate::choice::{Choice, Reason};
+use crate::policy::{Moment, Policy};
+use crate::query::Query;
+use crate::view::FleetView;
 
 /// Takes the candidates in turn, whatever they hold.
-#[derive(Clone, Copy, Debug)]
-pub struct RoundRobin;
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RoundRobin {
+    turn: u64,
+}
 
 impl Policy for RoundRobin {
     fn name(&self) -> &'static str {
         "round_robin"
     }
 
-    fn choose(&self, _: &Query, view: &FleetView<'_>, state: &mut PolicyState) -> Option<Choice> {
+    fn choose(
+        &mut self,
+        _: &Query<'_>,
+        view: &FleetView<'_>,
+        _: &mut Moment<'_>,
+    ) -> Option<Choice> {
         let count = view.candidates.len() as u64;
-        let index = usize::try_from(state.turn.checked_rem(count)?).ok()?;
-        state.turn = state.turn.wrapping_add(1);
-        Some(Choice { index, reason: Reason::Turn, scores: Vec::new() })
+        let index = usize::try_from(self.turn.checked_rem(count)?).ok()?;
+        self.turn = self.turn.wrapping_add(1);
+        Some(Choice::plain(index, Reason::Turn))
     }
 }

@@ -1,0 +1,57 @@
+//! Why an endpoint may not be chosen.
+
+/// Why an endpoint is not among a request's candidates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exclusion {
+    /// The last connection to it failed.
+    Unreachable,
+    /// It says it does not serve this model or adapter.
+    ModelNotServed,
+    /// The prompt is longer than its context.
+    ContextTooLong,
+    /// It sleeps: it holds no cache and answers nothing.
+    Asleep,
+    /// It failed several requests in a row, just now: its breaker is open.
+    Failing,
+    /// It accepts connections and answers nothing.
+    Silent,
+    /// It takes no new conversations; those pinned to it go on.
+    Draining,
+    /// An operator or a controller took it out.
+    Disabled,
+    /// It has another part in disaggregated serving.
+    WrongRole,
+    /// This request already failed there.
+    Tried,
+}
+
+impl Exclusion {
+    /// The word used in metrics, logs and decision records.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::ModelNotServed => "model_not_served",
+            Self::ContextTooLong => "context_too_long",
+            Self::Asleep => "asleep",
+            Self::Failing => "failing",
+            Self::Silent => "silent",
+            Self::Draining => "draining",
+            Self::Disabled => "disabled",
+            Self::WrongRole => "wrong_role",
+            Self::Tried => "tried",
+        }
+    }
+
+    /// Where an endpoint excluded for this comes in when there is no other: the lower the sooner,
+    /// `None` for never. One that is known to be unreachable is worth a first attempt only, as it
+    /// may just have come back.
+    #[must_use]
+    pub fn resort(self, first_attempt: bool) -> Option<u8> {
+        match self {
+            Self::Failing | Self::Silent => Some(1),
+            Self::Unreachable if first_attempt => Some(2),
+            _ => None,
+        }
+    }
+}

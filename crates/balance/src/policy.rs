@@ -1,0 +1,64 @@
+//! What every policy is.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::choice::Choice;
+use crate::query::{Needs, Query};
+use crate::rng::Rng;
+use crate::view::{EndpointId, FleetView};
+
+/// The clock and the chance of one decision, passed in: policies have none of their own.
+#[derive(Debug)]
+pub struct Moment<'a> {
+    /// Since whenever the caller began to count; never goes back.
+    pub now: Duration,
+    /// Breaks ties.
+    pub rng: &'a mut Rng,
+}
+
+/// What became of a request that was sent to an endpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome<'a> {
+    /// The request, as it was when the endpoint was chosen.
+    pub query: &'a Query<'a>,
+    /// Where it went.
+    pub endpoint: EndpointId,
+    /// Whether the endpoint answered it. Requests that failed there, or whose client left before
+    /// the first token, teach nothing.
+    pub answered: bool,
+    /// When that was known, on the clock of [`Moment::now`].
+    pub now: Duration,
+}
+
+/// A routing policy with what it remembers between the decisions of one pool.
+///
+/// The same sequence of calls gives the same choices.
+pub trait Policy: fmt::Debug + Send {
+    /// Its name in configuration, headers and metrics.
+    fn name(&self) -> &'static str;
+
+    /// What it reads of a request.
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    /// Picks a candidate; `None` when there is none, or when this policy has no say in the request
+    /// (hashing by session without a session): then the pool's fallback decides.
+    fn choose(
+        &mut self,
+        query: &Query<'_>,
+        view: &FleetView<'_>,
+        moment: &mut Moment<'_>,
+    ) -> Option<Choice>;
+
+    /// Takes note of what became of a request.
+    fn observe(&mut self, outcome: &Outcome<'_>) {
+        let _ = outcome;
+    }
+
+    /// An endpoint has lost its cache, or is gone.
+    fn forget(&mut self, endpoint: EndpointId) {
+        let _ = endpoint;
+    }
+}

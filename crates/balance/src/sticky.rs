@@ -1,0 +1,141 @@
+//! Conversations that stay where they are.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use twox_hash::XxHash3_128;
+
+use crate::view::EndpointId;
+
+/// How conversations stick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StickyOptions {
+    /// How long a conversation is remembered after its last request.
+    pub idle: Duration,
+    /// How many are remembered; above it the longest unused go first.
+    pub capacity: usize,
+}
+
+impl Default for StickyOptions {
+    fn default() -> Self {
+        Self { idle: Duration::from_secs(300), capacity: 100_000 }
+    }
+}
+
+/// Which endpoint each conversation is pinned to, bounded in number and time.
+///
+/// Pins live in two generations: a use moves a pin to the young one, and when that is half of the
+/// capacity, the old one is dropped and the young one grows old. That is nearly least recently
+/// used, at the cost of a map.
+#[derive(Clone, Debug)]
+pub struct Pins {
+    options: StickyOptions,
+    young: HashMap<u128, Pin>,
+    old: HashMap<u128, Pin>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pin {
+    endpoint: EndpointId,
+    used: Duration,
+}
+
+impl Pins {
+    /// No pins yet.
+    #[must_use]
+    pub fn new(options: StickyOptions) -> Self {
+        Self { options, young: HashMap::new(), old: HashMap::new() }
+    }
+
+    /// Where a conversation is, unless it was idle for too long.
+    #[must_use]
+    pub fn get(&self, session: &str, now: Duration) -> Option<EndpointId> {
+        let key = key_of(session);
+        let pin = self.young.get(&key).or_else(|| self.old.get(&key))?;
+        (now.saturating_sub(pin.used) <= self.options.idle).then_some(pin.endpoint)
+    }
+
+    /// The conversation is there now.
+    pub fn set(&mut self, session: &str, endpoint: EndpointId, now: Duration) {
+        let key = key_of(session);
+        self.old.remove(&key);
+        self.young.insert(key, Pin { endpoint, used: now });
+        if self.young.len() > self.options.capacity / 2 {
+            self.old = std::mem::take(&mut self.young);
+        }
+    }
+
+    /// The conversation is not there any more, if it was.
+    pub fn remove(&mut self, session: &str, endpoint: EndpointId) {
+        let key = key_of(session);
+        for pins in [&mut self.young, &mut self.old] {
+            if pins.get(&key).is_some_and(|pin| pin.endpoint == endpoint) {
+                pins.remove(&key);
+            }
+        }
+    }
+
+    /// Nobody is at that endpoint any more.
+    pub fn forget(&mut self, endpoint: EndpointId) {
+        for pins in [&mut self.young, &mut self.old] {
+            pins.retain(|_, pin| pin.endpoint != endpoint);
+        }
+    }
+
+    /// How many conversations are remembered, idle ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Conversations are told apart by 128 bits: their names may be long, and are the client's.
+fn key_of(session: &str) -> u128 {
+    XxHash3_128::oneshot(session.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: EndpointId = EndpointId(1);
+    const B: EndpointId = EndpointId(2);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_pin_lasts_from_its_last_use() {
+        let mut pins = Pins::new(StickyOptions { idle: at(10), capacity: 10 });
+        pins.set("a", A, at(0));
+        assert_eq!(pins.get("a", at(10)), Some(A));
+        assert_eq!(pins.get("a", at(11)), None);
+        pins.set("a", B, at(11));
+        assert_eq!(pins.get("a", at(21)), Some(B));
+        pins.remove("a", A);
+        assert_eq!(pins.get("a", at(21)), Some(B));
+        pins.forget(B);
+        assert!(pins.is_empty());
+    }
+
+    #[test]
+    fn the_longest_unused_go_first_and_the_bound_holds() {
+        let mut pins = Pins::new(StickyOptions { idle: at(1000), capacity: 100 });
+        pins.set("kept", A, at(0));
+        for n in 0..10_000 {
+            pins.set(&n.to_string(), B, at(1));
+            pins.set("kept", A, at(1));
+            assert!(pins.len() <= 101);
+        }
+        assert_eq!(pins.get("kept", at(1)), Some(A));
+        assert_eq!(pins.get("9999", at(1)), Some(B));
+        assert_eq!(pins.get("1", at(1)), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! The stages of a selection: who is left, who chooses, and what is written down.
+
+use std::time::Duration;
+
+use kvasir_balance::{
+    Candidate, Decision, EndpointId, Exclusion, Load, Members, Moment, Outcome, Pins, PolicyKind,
+    Query, Reason, Rng, Selection, Slo, Stage, StickyOptions,
+};
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn fleet(in_flight: &[u32]) -> Vec<Candidate> {
+    let load = |in_flight| Load { in_flight, ..Load::default() };
+    let of = |(place, busy): (usize, &u32)| Candidate {
+        id: EndpointId(place as u64),
+        load: load(*busy),
+        ..Candidate::default()
+    };
+    in_flight.iter().enumerate().map(of).collect()
+}
+
+fn stages(policy: PolicyKind) -> Selection {
+    Selection::new(vec![
+        Stage::Eligibility,
+        Stage::Slo(Slo::new(500.0)),
+        Stage::Stickiness(Pins::new(StickyOptions::default())),
+        Stage::Policy(policy.build()),
+        Stage::Policy(PolicyKind::LeastLoad.build()),
+    ])
+}
+
+/// One decision at a time, as a pool makes them.
+struct Desk {
+    selection: Selection,
+    rng: Rng,
+    now: Duration,
+    first_attempt: bool,
+}
+
+impl Desk {
+    fn new(selection: Selection) -> Self {
+        Self { selection, rng: Rng::new(1), now: Duration::ZERO, first_attempt: true }
+    }
+
+    fn select(
+        &mut self,
+        query: &Query<'_>,
+        candidates: &[Candidate],
+        exclusions: &[Option<Exclusion>],
+    ) -> Option<Decision> {
+        let members = Members { candidates, exclusions, first_attempt: self.first_attempt };
+        let mut moment = Moment { now: self.now, rng: &mut self.rng };
+        self.selection.select(query, &members, &mut moment)
+    }
+}
+
+fn outcomes(decision: &Decision) -> Vec<(&'static str, &'static str, usize)> {
+    decision.notes.iter().map(|note| (note.stage, note.outcome, note.left)).collect()
+}
+
+fn of_session(session: &str) -> Query<'_> {
+    Query { prompt_tokens: 100, session: Some(session), ..Query::default() }
+}
+
+#[test]
+fn every_stage_is_written_down_in_its_order() {
+    let mut desk = Desk::new(stages(PolicyKind::LeastLoad));
+    let mut candidates = fleet(&[0, 1, 2, 3]);
+    candidates[1].ttft_ms = Some(800.0);
+    let decision = desk.select(&Query::default(), &candidates, &[Some(Exclusion::Asleep)]).unwrap();
+    assert_eq!(
+        outcomes(&decision),
+        [
+            ("eligibility", "some", 3),
+            ("slo", "some_breach", 2),
+            ("sticky", "no_session", 2),
+            ("least_load", "least_load", 2),
+        ]
+    );
+    assert_eq!((decision.index, decision.policy), (2, "least_load"));
+    assert_eq!((&*decision.considered, decision.runner_up), (&[2, 3][..], Some(3)));
+}
+
+#[test]
+fn a_last_resort_is_taken_only_where_there_is_no_other() {
+    let failing = Some(Exclusion::Failing);
+    let gone = Some(Exclusion::Unreachable);
+    let never = Some(Exclusion::ModelNotServed);
+    let mut desk = Desk::new(stages(PolicyKind::RoundRobin));
+    let candidates = fleet(&[0, 0, 0]);
+    let mut chosen = |exclusions: &[Option<Exclusion>], first: bool| {
+        desk.first_attempt = first;
+        desk.select(&Query::default(), &candidates, exclusions).map(|decision| decision.index)
+    };
+    assert_eq!(chosen(&[failing, gone, None], true), Some(2));
+    assert_eq!(chosen(&[failing, gone, never], true), Some(0));
+    assert_eq!(chosen(&[never, gone, never], true), Some(1));
+    assert_eq!(chosen(&[never, gone, never], false), None);
+    assert_eq!(chosen(&[never, never, Some(Exclusion::Tried)], true), None);
+}
+
+#[test]
+fn a_conversation_stays_until_it_is_idle_or_its_endpoint_fails() {
+    let mut desk = Desk::new(stages(PolicyKind::RoundRobin));
+    let candidates = fleet(&[0, 0, 0]);
+    let query = of_session("a");
+    let first = desk.select(&query, &candidates, &[]).unwrap();
+    assert_eq!((first.index, first.policy), (0, "round_robin"));
+    for _ in 0..3 {
+        let next = desk.select(&query, &candidates, &[]).unwrap();
+        assert_eq!((next.index, next.policy, next.reason), (0, "sticky", Reason::Pinned));
+    }
+    // Others go their own ways.
+    assert_eq!(desk.select(&of_session("b"), &candidates, &[]).unwrap().index, 1);
+
+    let endpoint = EndpointId(0);
+    let failed = Outcome { query: &query, endpoint, answered: false, now: desk.now };
+    desk.selection.observe(&failed);
+    assert_eq!(desk.select(&query, &candidates, &[]).unwrap().index, 2);
+    desk.now = at(301);
+    let moved = desk.select(&query, &candidates, &[]).unwrap();
+    assert_eq!((moved.policy, outcomes(&moved)[2].1), ("round_robin", "not_pinned"));
+}
+
+#[test]
+fn a_pin_gives_way_to_exclusion_and_to_cost_but_not_to_draining() {
+    let mut desk = Desk::new(stages(PolicyKind::RoundRobin));
+    let mut candidates = fleet(&[0, 0]);
+    let query = of_session("a");
+    assert_eq!(desk.select(&query, &candidates, &[]).unwrap().index, 0);
+    let draining = desk.select(&query, &candidates, &[Some(Exclusion::Draining)]).unwrap();
+    assert_eq!((draining.index, draining.reason), (0, Reason::Pinned));
+    // A new conversation does not go there.
+    for _ in 0..3 {
+        let other = desk.select(&Query::default(), &candidates, &[Some(Exclusion::Draining)]);
+        assert_eq!(other.unwrap().index, 1);
+    }
+    candidates[0].load.queued_prefill_tokens = 8_000;
+    let outweighed = desk.select(&query, &candidates, &[]).unwrap();
+    assert_eq!(outcomes(&outweighed)[2].1, "outweighed");
+
+    let mut desk = Desk::new(stages(PolicyKind::RoundRobin));
+    let candidates = fleet(&[0, 0]);
+    assert_eq!(desk.select(&query, &candidates, &[]).unwrap().index, 0);
+    let failing = desk.select(&query, &candidates, &[Some(Exclusion::Failing)]).unwrap();
+    assert_eq!((failing.index, outcomes(&failing)[2].1), (1, "excluded"));
+}
+
+#[test]
+fn a_shadow_changes_nothing() {
+    let choices = |shadow: bool| {
+        let mut selection = stages(PolicyKind::LeastLoad);
+        if shadow {
+            selection = selection.with_shadow(PolicyKind::RoundRobin.build(), 9);
+        }
+        let mut desk = Desk::new(selection);
+        let candidates = fleet(&[1, 1, 1, 1]);
+        let all: Vec<Decision> =
+            (0..100).map(|_| desk.select(&Query::default(), &candidates, &[]).unwrap()).collect();
+        all
+    };
+    let (with, without) = (choices(true), choices(false));
+    let indices = |all: &[Decision]| all.iter().map(|one| one.index).collect::<Vec<_>>();
+    assert_eq!(indices(&with), indices(&without));
+    assert_eq!(with[5].shadow, Some(1));
+    assert_eq!(without[5].shadow, None);
+}
