@@ -13,12 +13,14 @@ pub enum Reason {
     LessOfTwo,
     /// It holds the longest prefix.
     LongestPrefix,
-    /// No candidate holds any of the prompt: the least loaded was taken.
-    NoOverlap,
     /// It adds the least latency, with some of the prompt cached.
     LeastLatencyWarm,
     /// It adds the least latency although it holds none of the prompt.
     LeastLatencyCold,
+    /// It shares more of the prompt's beginning with requests it answered than the rest.
+    LikelyPrefix,
+    /// It has the best blend of several scores.
+    BestScore,
     /// The conversation is pinned to it.
     Pinned,
     /// The request's key belongs to it.
@@ -37,9 +39,10 @@ impl Reason {
             Self::LeastLoad => "least_load",
             Self::LessOfTwo => "less_of_two",
             Self::LongestPrefix => "longest_prefix",
-            Self::NoOverlap => "no_overlap",
             Self::LeastLatencyWarm => "least_latency_warm",
             Self::LeastLatencyCold => "least_latency_cold",
+            Self::LikelyPrefix => "likely_prefix",
+            Self::BestScore => "best_score",
             Self::Pinned => "pinned",
             Self::Hashed => "hashed",
             Self::HashedOverflow => "hashed_overflow",
@@ -57,13 +60,15 @@ pub struct Choice {
     /// One score per candidate, in the policy's own unit; lower is better. Empty for policies that
     /// do not compare.
     pub scores: Vec<f64>,
+    /// What was special about it, in the policy's own words; empty for nothing.
+    pub detail: &'static str,
 }
 
 impl Choice {
     /// A choice without scores.
     #[must_use]
     pub fn plain(index: usize, reason: Reason) -> Self {
-        Self { index, reason, scores: Vec::new() }
+        Self { index, reason, scores: Vec::new(), detail: "" }
     }
 
     /// The best scored candidate besides the chosen one; `None` where nothing was compared.

@@ -3,21 +3,44 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::policies::{Latency, LeastLoad, PreciseCacheAware, RoundRobin};
+use crate::policies::{
+    CacheAware, Chwbl, ConsistentHash, Latency, LeastLoad, LmcacheAware, PowerOfTwo,
+    PreciseCacheAware, PrecisePipeline, Random, RoundRobin, Session, Ttft, Weighted,
+};
 use crate::policy::Policy;
 
 /// The policies a pool can be configured with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
-    /// [`RoundRobin`].
-    RoundRobin,
-    /// [`LeastLoad`].
-    LeastLoad,
-    /// [`PreciseCacheAware`].
-    PreciseCacheAware,
     /// [`Latency`], the default.
     #[default]
     Latency,
+    /// [`Ttft`].
+    Ttft,
+    /// [`PreciseCacheAware`].
+    PreciseCacheAware,
+    /// [`PrecisePipeline`].
+    PrecisePipeline,
+    /// [`CacheAware`].
+    CacheAware,
+    /// [`LmcacheAware`].
+    LmcacheAware,
+    /// [`LeastLoad`].
+    LeastLoad,
+    /// [`PowerOfTwo`].
+    PowerOfTwo,
+    /// [`RoundRobin`].
+    RoundRobin,
+    /// [`Weighted`].
+    Weighted,
+    /// [`Random`].
+    Random,
+    /// [`ConsistentHash`].
+    ConsistentHash,
+    /// [`Chwbl`].
+    Chwbl,
+    /// [`Session`].
+    Session,
 }
 
 /// A policy name that is not known; its message lists the ones that are.
@@ -41,17 +64,41 @@ impl std::error::Error for UnknownPolicy {}
 
 impl PolicyKind {
     /// Every policy.
-    pub const ALL: [Self; 4] =
-        [Self::Latency, Self::PreciseCacheAware, Self::LeastLoad, Self::RoundRobin];
+    pub const ALL: [Self; 14] = [
+        Self::Latency,
+        Self::Ttft,
+        Self::PreciseCacheAware,
+        Self::PrecisePipeline,
+        Self::CacheAware,
+        Self::LmcacheAware,
+        Self::LeastLoad,
+        Self::PowerOfTwo,
+        Self::RoundRobin,
+        Self::Weighted,
+        Self::Random,
+        Self::ConsistentHash,
+        Self::Chwbl,
+        Self::Session,
+    ];
 
     /// The policy's name in configuration, headers and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::RoundRobin => "round_robin",
-            Self::LeastLoad => "least_load",
-            Self::PreciseCacheAware => "precise_cache_aware",
             Self::Latency => "latency",
+            Self::Ttft => "ttft",
+            Self::PreciseCacheAware => "precise_cache_aware",
+            Self::PrecisePipeline => "precise_pipeline",
+            Self::CacheAware => "cache_aware",
+            Self::LmcacheAware => "lmcache_aware",
+            Self::LeastLoad => "least_load",
+            Self::PowerOfTwo => "power_of_two",
+            Self::RoundRobin => "round_robin",
+            Self::Weighted => "weighted",
+            Self::Random => "random",
+            Self::ConsistentHash => "consistent_hash",
+            Self::Chwbl => "chwbl",
+            Self::Session => "session",
         }
     }
 
@@ -59,10 +106,20 @@ impl PolicyKind {
     #[must_use]
     pub fn build(self) -> Box<dyn Policy> {
         match self {
-            Self::RoundRobin => Box::new(RoundRobin::default()),
-            Self::LeastLoad => Box::new(LeastLoad),
-            Self::PreciseCacheAware => Box::new(PreciseCacheAware),
             Self::Latency => Box::new(Latency),
+            Self::Ttft => Box::new(Ttft),
+            Self::PreciseCacheAware => Box::new(PreciseCacheAware::default()),
+            Self::PrecisePipeline => Box::new(PrecisePipeline),
+            Self::CacheAware => Box::new(CacheAware::default()),
+            Self::LmcacheAware => Box::new(LmcacheAware),
+            Self::LeastLoad => Box::new(LeastLoad::default()),
+            Self::PowerOfTwo => Box::new(PowerOfTwo),
+            Self::RoundRobin => Box::new(RoundRobin::default()),
+            Self::Weighted => Box::new(Weighted::default()),
+            Self::Random => Box::new(Random),
+            Self::ConsistentHash => Box::new(ConsistentHash::default()),
+            Self::Chwbl => Box::new(Chwbl::default()),
+            Self::Session => Box::new(Session::default()),
         }
     }
 }

@@ -9,7 +9,9 @@
 //! (health, drain, adapter) is found out by the caller, as an [`Exclusion`].
 
 mod choice;
+pub mod e4;
 mod exclusion;
+mod hashed;
 mod kind;
 mod policies;
 mod policy;
@@ -22,8 +24,13 @@ mod view;
 
 pub use self::choice::{Choice, Reason};
 pub use self::exclusion::Exclusion;
+pub use self::hashed::{HashKey, KeyParts};
 pub use self::kind::{PolicyKind, UnknownPolicy};
-pub use self::policies::{Latency, LeastLoad, PreciseCacheAware, RoundRobin};
+pub use self::policies::{
+    Blend, CacheAware, CacheAwareOptions, Capacity, Chwbl, ConsistentHash, Guard, Latency,
+    LeastLoad, LmcacheAware, LoadScore, Misses, PowerOfTwo, PreciseCacheAware, PreciseOptions,
+    PrecisePipeline, Random, Relief, RoundRobin, Session, Ttft, Weighted, detail,
+};
 pub use self::policy::{Moment, Outcome, Policy};
 pub use self::query::{Needs, Prefix, Query};
 pub use self::rng::Rng;

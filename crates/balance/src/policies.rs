@@ -1,17 +1,38 @@
 //! One policy a file.
 
+mod cache_aware;
+mod chwbl;
+mod consistent_hash;
 mod latency;
 mod least_load;
+mod lmcache_aware;
+mod pipeline;
+mod power_of_two;
 mod precise_cache_aware;
+mod random;
 mod round_robin;
+mod session;
+mod weighted;
 
-pub use self::latency::Latency;
+pub use self::cache_aware::{CacheAware, CacheAwareOptions, Guard};
+pub use self::chwbl::Chwbl;
+pub use self::consistent_hash::ConsistentHash;
 pub(crate) use self::latency::latency_cost;
-pub use self::least_load::LeastLoad;
-pub use self::precise_cache_aware::PreciseCacheAware;
+pub use self::latency::{Latency, Ttft};
+pub use self::least_load::{LeastLoad, LoadScore};
+pub use self::lmcache_aware::LmcacheAware;
+pub use self::pipeline::PrecisePipeline;
+pub use self::power_of_two::PowerOfTwo;
+pub use self::precise_cache_aware::{
+    Blend, Capacity, Misses, PreciseCacheAware, PreciseOptions, Relief, detail,
+};
+pub use self::random::Random;
 pub use self::round_robin::RoundRobin;
+pub use self::session::Session;
+pub use self::weighted::Weighted;
 
 use crate::rng::Rng;
+use crate::view::Candidate;
 
 /// The places whose key is smallest, one of them picked at random.
 fn smallest_by<K: PartialOrd + Copy>(
@@ -35,4 +56,17 @@ fn smallest_by<K: PartialOrd + Copy>(
     }
     let at = if best.len() > 1 { rng.below(best.len()) } else { 0 };
     best.get(at).copied()
+}
+
+/// rolter's least-load score: `1 - load / max(1, the largest load)`, 1 for an idle candidate, with
+/// the load as requests in flight and waiting.
+fn least_load_scores(candidates: &[Candidate]) -> Vec<f64> {
+    let load = |c: &Candidate| f64::from(c.load.in_flight) + f64::from(c.load.waiting.unwrap_or(0));
+    let most = candidates.iter().map(load).fold(1.0, f64::max);
+    candidates.iter().map(|candidate| 1.0 - load(candidate) / most).collect()
+}
+
+/// The place with the highest score, one of equals at random.
+fn highest(scores: &[f64], rng: &mut Rng) -> Option<usize> {
+    smallest_by(0..scores.len(), |place| -scores[place], rng)
 }

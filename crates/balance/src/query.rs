@@ -26,6 +26,8 @@ pub struct Prefix<'a> {
     pub keys: &'a [BlockKey],
     /// Tokens behind each key; of text chunks an estimate. Above zero where there are keys.
     pub tokens_per_key: u32,
+    /// The ids of the (first) prompt's first tokens; empty where they are not known.
+    pub tokens: &'a [u32],
     /// The first bytes of the prompt's text, as far as the caller keeps them; empty where there is
     /// none.
     pub text: &'a [u8],
@@ -46,6 +48,6 @@ pub struct Needs {
     pub session: bool,
     /// [`Prefix::keys`].
     pub keys: bool,
-    /// [`Prefix::text`] and what stands beside it.
+    /// [`Prefix::tokens`], [`Prefix::text`] and what stands beside them.
     pub text: bool,
 }

@@ -70,6 +70,8 @@ pub struct Decision {
     pub runner_up: Option<usize>,
     /// What every stage did, in order.
     pub notes: Vec<Note>,
+    /// What was special about it, in the policy's own words; empty for nothing.
+    pub detail: &'static str,
     /// What the shadow policy would have chosen: a place in the pool.
     pub shadow: Option<usize>,
 }
@@ -161,9 +163,19 @@ impl Selection {
         let place = |at: usize| run.places.get(at).copied();
         let runner_up = found.choice.runner_up().and_then(place);
         let shadow = beside.and_then(|choice| place(choice.index));
-        let Found { policy, choice: Choice { reason, scores, .. } } = found;
+        let Found { policy, choice: Choice { reason, scores, detail, .. } } = found;
         let Run { places: considered, notes, .. } = run;
-        Some(Decision { index, policy, reason, considered, scores, runner_up, notes, shadow })
+        Some(Decision {
+            index,
+            policy,
+            reason,
+            considered,
+            scores,
+            runner_up,
+            notes,
+            detail,
+            shadow,
+        })
     }
 
     /// Tells every stage what became of a request.

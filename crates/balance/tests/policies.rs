@@ -40,6 +40,15 @@ fn picks(kind: PolicyKind, prompt_tokens: u64, rows: &[Row]) -> Vec<usize> {
     seen
 }
 
+/// Policies that leave requests without a session, a key or a holder to others.
+const HAS_NO_SAY: [PolicyKind; 5] = [
+    PolicyKind::PreciseCacheAware,
+    PolicyKind::CacheAware,
+    PolicyKind::ConsistentHash,
+    PolicyKind::Chwbl,
+    PolicyKind::Session,
+];
+
 #[test]
 fn nobody_to_choose_from() {
     for kind in PolicyKind::ALL {
@@ -67,19 +76,6 @@ fn least_load_counts_requests_then_queued_tokens_then_chance() {
     assert_eq!(picks(kind, 9, &[(0, 2, 0, 1.0), (0, 1, 900, 1.0), (640, 3, 0, 1.0)]), [1]);
     assert_eq!(picks(kind, 9, &[(0, 1, 10, 1.0), (0, 1, 9, 1.0)]), [1]);
     assert_eq!(picks(kind, 9, &[(0, 1, 5, 1.0), (0, 1, 5, 1.0), (0, 2, 0, 1.0)]), [0, 1]);
-}
-
-#[test]
-fn precise_takes_the_longest_prefix_then_the_least_loaded() {
-    let kind = PolicyKind::PreciseCacheAware;
-    let rows = [(64, 0, 0, 1.0), (128, 7, 0, 1.0), (128, 6, 0, 1.0), (0, 0, 0, 1.0)];
-    assert_eq!(picks(kind, 200, &rows), [2]);
-    let choice = choose(kind, 200, &rows, 0).unwrap();
-    assert_eq!(choice.reason, Reason::LongestPrefix);
-    assert_eq!(choice.scores, [-64.0, -128.0, -128.0, 0.0]);
-
-    let cold = choose(kind, 200, &[(0, 2, 0, 1.0), (0, 1, 0, 1.0)], 0).unwrap();
-    assert_eq!((cold.index, cold.reason), (1, Reason::NoOverlap));
 }
 
 #[test]
@@ -126,11 +122,8 @@ fn names_parse_back_and_unknown_ones_list_what_exists() {
         assert_eq!(kind.name().parse(), Ok(kind));
     }
     let error = "latencey".parse::<PolicyKind>().unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "unknown policy `latencey`, expected one of `latency`, `precise_cache_aware`, \
-         `least_load`, `round_robin`"
-    );
+    assert!(error.starts_with("unknown policy `latencey`, expected one of `latency`, `ttft`, "));
+    assert!(error.ends_with("`session`"), "{error}");
 }
 
 proptest! {
@@ -142,7 +135,10 @@ proptest! {
         seed in any::<u64>(),
     ) {
         for kind in PolicyKind::ALL {
-            let choice = choose(kind, prompt, &rows, seed).unwrap();
+            let Some(choice) = choose(kind, prompt, &rows, seed) else {
+                prop_assert!(HAS_NO_SAY.contains(&kind), "{:?}", kind);
+                continue;
+            };
             prop_assert!(choice.index < rows.len());
             prop_assert!(choice.scores.iter().all(|score| score.is_finite()));
             prop_assert_eq!(Some(choice), choose(kind, prompt, &rows, seed));

@@ -1,19 +1,121 @@
-//! `precise_cache_aware`: the longest resident prefix, whatever the load.
+//! `precise_cache_aware`: the longest resident prefix, blended with load as `LoxiLB` does.
+//!
+//! Let `i` range over the candidates that hold some of the prompt: `o` their overlap in blocks, `L`
+//! their requests in flight, `C` their capacity (blocks times weight, at least 1; 1 for all where
+//! it is not known of all). All of it is integer arithmetic:
+//!
+//! | blend | choice |
+//! |---|---|
+//! | `off` | the largest `o`; ties by load, then by chance |
+//! | `hard` | the largest `o` among those with `L < cap`; ties by `L`, then place. Where all are at their cap the least `L`, then the largest `o` |
+//! | `soft` | the least `(o_max - o) * 1000 + λ * L / C`; ties by `o`, `L`, place |
+//! | `adaptive` | `hard` with `f = clamp(175 + 125 * (L - 16) / 10, 175, 300)`, `L` the sum |
+//! | `adaptive_soft` | `soft` with `λ = clamp(50000 + 5000 * (L - 16), 50000, 100000)` |
+//!
+//! with `cap(i) = max(1, ceil(f * ΣL * C(i) / (100 * ΣC)))`. Afterwards, in this order:
+//!
+//! * *shallow*: the largest `o` is below `max(1, min(blocks of the prompt, ceil(M / block)))`: the
+//!   policy has no say;
+//! * *spill relief*: a holder at its cap among all candidates whose cache is known gives way to the
+//!   least loaded of those below theirs, whatever it holds; without that, a prefix held by one
+//!   endpoint alone can never spill;
+//! * *cold seed*: every `n`-th hit goes to the first candidate that holds fewer blocks than
+//!   `cold_seed_blocks`.
+//!
+//! Overlaps are contiguous from the first token. (`LoxiLB` counts any block of the prompt, and breaks
+//! ties of `off` by chance.)
 
-use super::least_load::LeastLoad;
+mod blend;
+mod options;
+
+pub use self::options::{Blend, Capacity, PreciseOptions, Relief};
+
+use self::blend::Holders;
 use super::smallest_by;
 use crate::choice::{Choice, Reason};
 use crate::policy::{Moment, Policy};
 use crate::query::Query;
-use crate::view::FleetView;
+use crate::view::{Candidate, FleetView};
 
-/// Takes the candidate that holds the most of the prompt; ties go to the least loaded, and with
-/// nothing held anywhere it is [`LeastLoad`].
-///
-/// It is blind to load while any candidate holds more than another: one hot prefix keeps one
-/// endpoint busy. [`crate::Latency`] is the policy that weighs the two.
-#[derive(Clone, Copy, Debug)]
-pub struct PreciseCacheAware;
+/// Takes the candidate that holds the most of the prompt, blended with load. Without a holder it has
+/// no say; [`PreciseCacheAware::misses`] says why.
+#[derive(Clone, Debug, Default)]
+pub struct PreciseCacheAware {
+    options: PreciseOptions,
+    hits: u64,
+    /// Requests in a row that found nobody holding anything although caches are known.
+    empty_handed: u32,
+    watchdog: u64,
+    misses: Misses,
+}
+
+/// Why the policy had no say, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Misses {
+    /// No candidate holds any of the prompt.
+    pub no_holder: u64,
+    /// The longest prefix was too short to matter.
+    pub shallow: u64,
+    /// The prompt has no full block, or is not known.
+    pub no_blocks: u64,
+}
+
+/// What was special about a choice, in [`Choice::detail`].
+pub mod detail {
+    /// Load overrode the longest prefix.
+    pub const SPILL: &str = "spill";
+    /// The holder was at its cap and gave way to one that may hold nothing.
+    pub const RELIEF: &str = "spill_relief";
+    /// An endpoint with an empty cache got its turn.
+    pub const COLD_SEED: &str = "cold_seed";
+}
+
+impl PreciseCacheAware {
+    /// With these options, and nothing remembered.
+    #[must_use]
+    pub fn new(options: PreciseOptions) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    /// How often it had no say, and why.
+    #[must_use]
+    pub fn misses(&self) -> Misses {
+        self.misses
+    }
+
+    /// How often [`PreciseOptions::zero_hit_requests`] requests in a row found nobody holding
+    /// anything although some caches are known not to be empty: a sign that prompts and events are
+    /// keyed differently.
+    #[must_use]
+    pub fn watchdog(&self) -> u64 {
+        self.watchdog
+    }
+
+    /// Counts a miss, and watches for too many of them in a row.
+    fn miss(&mut self, candidates: &[Candidate]) {
+        self.misses.no_holder += 1;
+        if !candidates.iter().any(|c| c.resident_blocks.is_some_and(|blocks| blocks > 0)) {
+            return;
+        }
+        self.empty_handed += 1;
+        if self.options.zero_hit_requests > 0 && self.empty_handed >= self.options.zero_hit_requests
+        {
+            self.empty_handed = 0;
+            self.watchdog += 1;
+        }
+    }
+
+    /// The place of an endpoint to be warmed instead, when its turn has come.
+    fn cold_seed(&mut self, candidates: &[Candidate]) -> Option<usize> {
+        self.hits += 1;
+        let every = u64::from(self.options.cold_seed_every);
+        if every == 0 || !self.hits.is_multiple_of(every) {
+            return None;
+        }
+        let cold = self.options.cold_seed_blocks.max(1);
+        candidates.iter().position(|c| c.resident_blocks.is_some_and(|blocks| blocks < cold))
+    }
+}
 
 impl Policy for PreciseCacheAware {
     fn name(&self) -> &'static str {
@@ -26,16 +128,50 @@ impl Policy for PreciseCacheAware {
         view: &FleetView<'_>,
         moment: &mut Moment<'_>,
     ) -> Option<Choice> {
-        let held = |place: usize| view.candidates[place].overlap.resident();
-        let most = (0..view.candidates.len()).map(held).max()?;
-        if most == 0 {
-            let choice = LeastLoad.choose(query, view, moment)?;
-            return Some(Choice { reason: Reason::NoOverlap, ..choice });
+        let block = u64::from(query.prefix.tokens_per_key.max(1));
+        let blocks = query.prompt_tokens / block;
+        if blocks == 0 {
+            self.misses.no_blocks += 1;
+            return None;
         }
-        let holders = (0..view.candidates.len()).filter(|place| held(*place) == most);
-        let load = |place: usize| view.candidates[place].load.key();
-        let index = smallest_by(holders, load, moment.rng)?;
-        let scores = view.candidates.iter().map(|c| -f64::from(c.overlap.resident())).collect();
-        Some(Choice { index, reason: Reason::LongestPrefix, scores })
+        let all = view.candidates;
+        let holders = Holders::of(all, block, self.options.capacity);
+        let Some(most) = holders.most() else {
+            self.miss(all);
+            return None;
+        };
+        self.empty_handed = 0;
+        let least = u64::from(self.options.min_match_tokens).div_ceil(block).min(blocks).max(1);
+        if most < least {
+            self.misses.shallow += 1;
+            return None;
+        }
+        let total = holders.total_load();
+        let (mut index, mut detail, scores) = match self.options.blend.at(total, &self.options) {
+            blend::At::Off => {
+                let best = holders.places().filter(|place| holders.overlap(*place) == most);
+                let index = smallest_by(best, |place| all[place].load.key(), moment.rng)?;
+                (index, "", holders.overlap_scores())
+            }
+            blend::At::Hard { percent } => {
+                let (index, spilled) = holders.hard(percent)?;
+                (index, if spilled { detail::SPILL } else { "" }, holders.overlap_scores())
+            }
+            blend::At::Soft { lambda } => {
+                let index = holders.soft(lambda)?;
+                let spilled = holders.overlap(index) < most;
+                (index, if spilled { detail::SPILL } else { "" }, holders.soft_scores(lambda))
+            }
+        };
+        if self.options.relieves() && detail.is_empty() {
+            let percent = self.options.blend.cap_percent(total, &self.options);
+            if let Some(other) = blend::relief(all, index, percent, self.options.capacity) {
+                (index, detail) = (other, detail::RELIEF);
+            }
+        }
+        if let Some(cold) = self.cold_seed(all) {
+            (index, detail) = (cold, detail::COLD_SEED);
+        }
+        Some(Choice { index, reason: Reason::LongestPrefix, scores, detail })
     }
 }

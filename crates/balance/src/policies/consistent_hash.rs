@@ -1,0 +1,42 @@
+//! `consistent_hash`: requests with one key go to one endpoint, whatever its load.
+
+use crate::choice::{Choice, Reason};
+use crate::hashed::{self, HashKey, KeyParts};
+use crate::policy::{Moment, Policy};
+use crate::query::{Needs, Query};
+use crate::view::FleetView;
+
+/// Takes the candidate that the request's key prefers, by rendezvous hashing. By default the key is
+/// the conversation, else the first tokens of the prompt, else its first text; with none of them
+/// it has no say.
+#[derive(Clone, Copy, Debug)]
+pub struct ConsistentHash {
+    /// What the key is made of.
+    pub key: KeyParts,
+}
+
+impl Default for ConsistentHash {
+    fn default() -> Self {
+        Self { key: KeyParts { by: HashKey::Session, ..KeyParts::default() } }
+    }
+}
+
+impl Policy for ConsistentHash {
+    fn name(&self) -> &'static str {
+        "consistent_hash"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { session: true, text: true, keys: false }
+    }
+
+    fn choose(
+        &mut self,
+        query: &Query<'_>,
+        view: &FleetView<'_>,
+        _: &mut Moment<'_>,
+    ) -> Option<Choice> {
+        let index = hashed::first(self.key.of(query)?, view.candidates)?;
+        Some(Choice::plain(index, Reason::Hashed))
+    }
+}

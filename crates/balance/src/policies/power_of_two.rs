@@ -1,0 +1,35 @@
+//! `power_of_two`: the less loaded of two drawn at random.
+
+use crate::choice::{Choice, Reason};
+use crate::policy::{Moment, Policy};
+use crate::query::Query;
+use crate::view::FleetView;
+
+/// Draws two different candidates and takes the one with fewer requests in flight, then fewer
+/// queued prompt tokens; the first drawn of equals.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PowerOfTwo;
+
+impl Policy for PowerOfTwo {
+    fn name(&self) -> &'static str {
+        "power_of_two"
+    }
+
+    fn choose(
+        &mut self,
+        _: &Query<'_>,
+        view: &FleetView<'_>,
+        moment: &mut Moment<'_>,
+    ) -> Option<Choice> {
+        let count = view.candidates.len();
+        if count == 0 {
+            return None;
+        }
+        let first = moment.rng.below(count);
+        // Any but the first, all with the same chance.
+        let second = (first + 1 + moment.rng.below(count - 1)) % count;
+        let load = |place: usize| view.candidates[place].load.key();
+        let index = if load(second) < load(first) { second } else { first };
+        Some(Choice::plain(index, Reason::LessOfTwo))
+    }
+}

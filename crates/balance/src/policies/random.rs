@@ -1,0 +1,26 @@
+//! `random`: any candidate, whatever it holds or does.
+
+use crate::choice::{Choice, Reason};
+use crate::policy::{Moment, Policy};
+use crate::query::Query;
+use crate::view::FleetView;
+
+/// Takes a candidate at random, all with the same chance.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Random;
+
+impl Policy for Random {
+    fn name(&self) -> &'static str {
+        "random"
+    }
+
+    fn choose(
+        &mut self,
+        _: &Query<'_>,
+        view: &FleetView<'_>,
+        moment: &mut Moment<'_>,
+    ) -> Option<Choice> {
+        let index = moment.rng.below(view.candidates.len());
+        (index < view.candidates.len()).then(|| Choice::plain(index, Reason::Random))
+    }
+}
