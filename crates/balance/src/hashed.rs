@@ -4,13 +4,15 @@
 //! wins. That spreads keys evenly over any number of endpoints without virtual nodes, moves only the
 //! keys of an endpoint that leaves, is the same in every gateway, and remembers nothing.
 
+use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 use crate::query::Query;
 use crate::view::Candidate;
 
 /// What a request is hashed by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum HashKey {
     /// The conversation; without one the first tokens, without those the first text.
     #[default]
@@ -22,7 +24,8 @@ pub enum HashKey {
 }
 
 /// Which differences besides the prompt make a key another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct KeyParts {
     /// What is hashed.
     pub by: HashKey,

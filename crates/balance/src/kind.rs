@@ -3,43 +3,40 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::policies::{
-    CacheAware, Chwbl, ConsistentHash, Latency, LeastLoad, LmcacheAware, PowerOfTwo,
-    PreciseCacheAware, PrecisePipeline, Random, RoundRobin, Session, Ttft, Weighted,
-};
 use crate::policy::Policy;
+use crate::spec::PolicySpec;
 
 /// The policies a pool can be configured with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
-    /// [`Latency`], the default.
+    /// [`Latency`](crate::Latency), the default.
     #[default]
     Latency,
-    /// [`Ttft`].
+    /// [`Ttft`](crate::Ttft).
     Ttft,
-    /// [`PreciseCacheAware`].
+    /// [`PreciseCacheAware`](crate::PreciseCacheAware).
     PreciseCacheAware,
-    /// [`PrecisePipeline`].
+    /// [`PrecisePipeline`](crate::PrecisePipeline).
     PrecisePipeline,
-    /// [`CacheAware`].
+    /// [`CacheAware`](crate::CacheAware).
     CacheAware,
-    /// [`LmcacheAware`].
+    /// [`LmcacheAware`](crate::LmcacheAware).
     LmcacheAware,
-    /// [`LeastLoad`].
+    /// [`LeastLoad`](crate::LeastLoad).
     LeastLoad,
-    /// [`PowerOfTwo`].
+    /// [`PowerOfTwo`](crate::PowerOfTwo).
     PowerOfTwo,
-    /// [`RoundRobin`].
+    /// [`RoundRobin`](crate::RoundRobin).
     RoundRobin,
-    /// [`Weighted`].
+    /// [`Weighted`](crate::Weighted).
     Weighted,
-    /// [`Random`].
+    /// [`Random`](crate::Random).
     Random,
-    /// [`ConsistentHash`].
+    /// [`ConsistentHash`](crate::ConsistentHash).
     ConsistentHash,
-    /// [`Chwbl`].
+    /// [`Chwbl`](crate::Chwbl).
     Chwbl,
-    /// [`Session`].
+    /// [`Session`](crate::Session).
     Session,
 }
 
@@ -105,22 +102,7 @@ impl PolicyKind {
     /// The policy itself, with its default options and nothing remembered.
     #[must_use]
     pub fn build(self) -> Box<dyn Policy> {
-        match self {
-            Self::Latency => Box::new(Latency),
-            Self::Ttft => Box::new(Ttft),
-            Self::PreciseCacheAware => Box::new(PreciseCacheAware::default()),
-            Self::PrecisePipeline => Box::new(PrecisePipeline),
-            Self::CacheAware => Box::new(CacheAware::default()),
-            Self::LmcacheAware => Box::new(LmcacheAware),
-            Self::LeastLoad => Box::new(LeastLoad::default()),
-            Self::PowerOfTwo => Box::new(PowerOfTwo),
-            Self::RoundRobin => Box::new(RoundRobin::default()),
-            Self::Weighted => Box::new(Weighted::default()),
-            Self::Random => Box::new(Random),
-            Self::ConsistentHash => Box::new(ConsistentHash::default()),
-            Self::Chwbl => Box::new(Chwbl::default()),
-            Self::Session => Box::new(Session::default()),
-        }
+        PolicySpec::from(self).build()
     }
 }
 

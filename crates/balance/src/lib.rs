@@ -19,6 +19,7 @@ mod query;
 mod rng;
 mod select;
 mod slo;
+mod spec;
 mod sticky;
 mod view;
 
@@ -36,5 +37,6 @@ pub use self::query::{Needs, Prefix, Query};
 pub use self::rng::Rng;
 pub use self::select::{Decision, Members, Note, Selection, Stage};
 pub use self::slo::{Narrowed, Slo};
+pub use self::spec::{PolicySpec, SelectionSpec};
 pub use self::sticky::{Pins, StickyOptions};
 pub use self::view::{Candidate, DEFAULT_PREFILL_RATE, EndpointId, FleetView, Load};

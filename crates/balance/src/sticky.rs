@@ -3,22 +3,24 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
 use crate::view::EndpointId;
 
 /// How conversations stick.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct StickyOptions {
-    /// How long a conversation is remembered after its last request.
-    pub idle: Duration,
+    /// How long a conversation is remembered after its last request, in seconds.
+    pub idle_s: u64,
     /// How many are remembered; above it the longest unused go first.
     pub capacity: usize,
 }
 
 impl Default for StickyOptions {
     fn default() -> Self {
-        Self { idle: Duration::from_secs(300), capacity: 100_000 }
+        Self { idle_s: 300, capacity: 100_000 }
     }
 }
 
@@ -52,7 +54,8 @@ impl Pins {
     pub fn get(&self, session: &str, now: Duration) -> Option<EndpointId> {
         let key = key_of(session);
         let pin = self.young.get(&key).or_else(|| self.old.get(&key))?;
-        (now.saturating_sub(pin.used) <= self.options.idle).then_some(pin.endpoint)
+        (now.saturating_sub(pin.used) <= Duration::from_secs(self.options.idle_s))
+            .then_some(pin.endpoint)
     }
 
     /// The conversation is there now.
@@ -113,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_pin_lasts_from_its_last_use() {
-        let mut pins = Pins::new(StickyOptions { idle: at(10), capacity: 10 });
+        let mut pins = Pins::new(StickyOptions { idle_s: 10, capacity: 10 });
         pins.set("a", A, at(0));
         assert_eq!(pins.get("a", at(10)), Some(A));
         assert_eq!(pins.get("a", at(11)), None);
@@ -127,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_longest_unused_go_first_and_the_bound_holds() {
-        let mut pins = Pins::new(StickyOptions { idle: at(1000), capacity: 100 });
+        let mut pins = Pins::new(StickyOptions { idle_s: 1000, capacity: 100 });
         pins.set("kept", A, at(0));
         for n in 0..10_000 {
             pins.set(&n.to_string(), B, at(1));

@@ -15,6 +15,8 @@
 
 mod seen;
 
+use serde::{Deserialize, Serialize};
+
 use self::seen::Seen;
 use super::smallest_by;
 use crate::choice::{Choice, Reason};
@@ -23,7 +25,8 @@ use crate::query::{Needs, Query};
 use crate::view::{Candidate, EndpointId, FleetView};
 
 /// What keeps one hot prefix from one busy endpoint.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Guard {
     /// A candidate with more than this percentage of the mean load does not count as a holder.
     Bound {
@@ -40,7 +43,8 @@ pub enum Guard {
 }
 
 /// How [`CacheAware`] decides.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct CacheAwareOptions {
     /// The share of the prompt below which a known prefix does not count, 0 to 1.
     pub threshold: f64,

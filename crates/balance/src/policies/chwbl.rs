@@ -12,6 +12,8 @@
 //! too: one hot prefix spreads over as many candidates as its load needs. (`LoxiLB` skips it there,
 //! and always computes with 1.75, whatever is configured.)
 
+use serde::{Deserialize, Serialize};
+
 use crate::choice::{Choice, Reason};
 use crate::hashed::{self, KeyParts};
 use crate::policy::{Moment, Policy};
@@ -20,7 +22,8 @@ use crate::view::{Candidate, FleetView};
 
 /// Takes the candidate that the request's key prefers among those below their bound. Without a key
 /// it has no say.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Chwbl {
     /// What the key is made of.
     pub key: KeyParts,

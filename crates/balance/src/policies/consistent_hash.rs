@@ -1,5 +1,7 @@
 //! `consistent_hash`: requests with one key go to one endpoint, whatever its load.
 
+use serde::{Deserialize, Serialize};
+
 use crate::choice::{Choice, Reason};
 use crate::hashed::{self, HashKey, KeyParts};
 use crate::policy::{Moment, Policy};
@@ -9,7 +11,8 @@ use crate::view::FleetView;
 /// Takes the candidate that the request's key prefers, by rendezvous hashing. By default the key is
 /// the conversation, else the first tokens of the prompt, else its first text; with none of them
 /// it has no say.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ConsistentHash {
     /// What the key is made of.
     pub key: KeyParts,

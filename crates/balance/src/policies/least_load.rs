@@ -1,5 +1,7 @@
 //! `least_load`: the fewest requests in hand, or the least of a blend of the engine's own figures.
 
+use serde::{Deserialize, Serialize};
+
 use super::smallest_by;
 use crate::choice::{Choice, Reason};
 use crate::policy::{Moment, Policy};
@@ -7,7 +9,8 @@ use crate::query::Query;
 use crate::view::{Candidate, FleetView};
 
 /// What `least_load` compares.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LoadScore {
     /// Requests in flight, then queued prompt tokens.
     #[default]
@@ -16,6 +19,7 @@ pub enum LoadScore {
     /// as much as a tenth of the cache or 100 ms.
     E4,
     /// `ExaMLOps` ADR 0143: `queue + 0.5 * running + 10 * kv`.
+    #[serde(rename = "adr_0143")]
     Adr0143,
 }
 
@@ -23,7 +27,8 @@ pub enum LoadScore {
 ///
 /// A figure that the engine does not give counts as 0, and requests that this gateway sent count as
 /// queued where no queue is known.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LeastLoad {
     /// What is compared.
     pub score: LoadScore,

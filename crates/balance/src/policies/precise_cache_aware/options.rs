@@ -1,9 +1,12 @@
 //! What can be set of `precise_cache_aware`; the defaults are `LoxiLB`'s.
 
+use serde::{Deserialize, Serialize};
+
 use super::blend::At;
 
 /// How load is weighed against overlap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Blend {
     /// Not at all.
     Off,
@@ -19,7 +22,8 @@ pub enum Blend {
 }
 
 /// When a holder at its cap gives way to an endpoint that holds nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Relief {
     /// Where prompts are computed and answered by one endpoint: always, here. (`LoxiLB`: not for
     /// disaggregated serving.)
@@ -32,7 +36,8 @@ pub enum Relief {
 }
 
 /// What an endpoint's capacity is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Capacity {
     /// The same for all, as in `LoxiLB`'s single pools.
     #[default]
@@ -42,7 +47,8 @@ pub enum Capacity {
 }
 
 /// How [`PreciseCacheAware`](super::PreciseCacheAware) decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct PreciseOptions {
     /// How load is weighed.
     pub blend: Blend,
