@@ -26,6 +26,20 @@ pub enum Exclusion {
 }
 
 impl Exclusion {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Unreachable,
+        Self::ModelNotServed,
+        Self::ContextTooLong,
+        Self::Asleep,
+        Self::Failing,
+        Self::Silent,
+        Self::Draining,
+        Self::Disabled,
+        Self::WrongRole,
+        Self::Tried,
+    ];
+
     /// The word used in metrics, logs and decision records.
     #[must_use]
     pub fn as_str(self) -> &'static str {

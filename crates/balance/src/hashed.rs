@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
-use crate::query::Query;
+use crate::query::{Query, digest};
 use crate::view::Candidate;
 
 /// What a request is hashed by.
@@ -23,16 +23,12 @@ pub enum HashKey {
     Text,
 }
 
-/// Which differences besides the prompt make a key another one.
+/// What a key is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KeyParts {
     /// What is hashed.
     pub by: HashKey,
-    /// At most so many tokens.
-    pub tokens: usize,
-    /// At most so many bytes of text.
-    pub text: usize,
     /// The adapter counts.
     pub adapter: bool,
     /// The cache salt counts.
@@ -46,12 +42,10 @@ pub struct KeyParts {
 }
 
 impl Default for KeyParts {
-    /// The first 256 tokens or 511 bytes, adapter and salt.
+    /// The first tokens, adapter and salt.
     fn default() -> Self {
         Self {
             by: HashKey::Tokens,
-            tokens: 256,
-            text: 511,
             adapter: true,
             salt: true,
             tools: false,
@@ -65,76 +59,30 @@ impl KeyParts {
     /// The key of a request; `None` where nothing is known of what it is hashed by.
     #[must_use]
     pub fn of(&self, query: &Query<'_>) -> Option<u64> {
-        let mut key = Key::default();
         let prefix = &query.prefix;
-        let tokens = &prefix.tokens[..prefix.tokens.len().min(self.tokens)];
-        let text = &prefix.text[..prefix.text.len().min(self.text)];
-        let orders: [Part<'_>; 3] = match self.by {
-            HashKey::Session => {
-                [Part::Session(query.session), Part::Tokens(tokens), Part::Text(text)]
-            }
-            HashKey::Tokens => [Part::Tokens(tokens), Part::Text(text), Part::Session(None)],
-            HashKey::Text => [Part::Text(text), Part::Tokens(tokens), Part::Session(None)],
+        let (tokens, text) = (prefix.token_head, prefix.text_head);
+        let main = match self.by {
+            HashKey::Session => query.session.or(tokens).or(text),
+            HashKey::Tokens => tokens.or(text),
+            HashKey::Text => text.or(tokens),
         };
-        key.add(orders.iter().find(|part| part.is_there())?);
-        if self.adapter {
-            key.text(prefix.adapter);
-        }
-        if self.salt {
-            key.text(prefix.salt);
-        }
-        if self.session {
-            key.text(query.session);
-        }
-        key.flag(self.tools && prefix.tools);
-        key.flag(self.images && prefix.images);
-        Some(key.0)
-    }
-}
-
-enum Part<'a> {
-    Session(Option<&'a str>),
-    Tokens(&'a [u32]),
-    Text(&'a [u8]),
-}
-
-impl Part<'_> {
-    fn is_there(&self) -> bool {
-        match self {
-            Self::Session(session) => session.is_some(),
-            Self::Tokens(tokens) => !tokens.is_empty(),
-            Self::Text(text) => !text.is_empty(),
-        }
-    }
-}
-
-/// A running hash: each addition is hashed under what came before.
-#[derive(Default)]
-struct Key(u64);
-
-impl Key {
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.0 = XxHash3_64::oneshot_with_seed(self.0, bytes);
-    }
-
-    fn text(&mut self, text: Option<&str>) {
-        self.flag(text.is_some());
-        self.bytes(text.unwrap_or_default().as_bytes());
-    }
-
-    fn flag(&mut self, flag: bool) {
-        self.bytes(&[u8::from(flag)]);
-    }
-
-    fn add(&mut self, part: &Part<'_>) {
-        match part {
-            Part::Session(session) => self.text(*session),
-            Part::Text(text) => self.bytes(text),
-            Part::Tokens(tokens) => {
-                let bytes: Vec<u8> = tokens.iter().flat_map(|id| id.to_le_bytes()).collect();
-                self.bytes(&bytes);
-            }
-        }
+        let adapter = prefix.adapter.filter(|_| self.adapter);
+        let parts = [
+            Some(main?),
+            adapter.map(|name| digest(name.as_bytes())),
+            prefix.salt.filter(|_| self.salt),
+            query.session.filter(|_| self.session),
+            (self.tools && prefix.tools).then_some(0),
+            (self.images && prefix.images).then_some(0),
+        ];
+        // Each part is told from the others by its place.
+        let key = parts.iter().fold(0, |key, part| {
+            let mut bytes = [0; 9];
+            bytes[0] = u8::from(part.is_some());
+            bytes[1..].copy_from_slice(&part.unwrap_or(0).to_le_bytes());
+            XxHash3_64::oneshot_with_seed(key, &bytes)
+        });
+        Some(key)
     }
 }
 

@@ -16,6 +16,7 @@ mod kind;
 mod policies;
 mod policy;
 mod query;
+pub mod record;
 mod rng;
 mod select;
 mod slo;
@@ -33,7 +34,7 @@ pub use self::policies::{
     PrecisePipeline, Random, Relief, RoundRobin, Session, Ttft, Weighted, detail,
 };
 pub use self::policy::{Moment, Outcome, Policy};
-pub use self::query::{Needs, Prefix, Query};
+pub use self::query::{Needs, Prefix, Query, digest, digest_of_text, digest_of_tokens};
 pub use self::rng::Rng;
 pub use self::select::{Decision, Members, Note, Selection, Stage};
 pub use self::slo::{Narrowed, Slo};

@@ -1,18 +1,21 @@
 //! One request, as far as routing cares.
+//!
+//! It holds digests and numbers, no texts: a query can be written into a decision log as it is.
 
 use kvasir_kv_hash::BlockKey;
+use twox_hash::XxHash3_64;
 
 /// One request.
 ///
-/// What a policy does not ask for ([`crate::Needs`]) may be left out by the caller.
+/// What a policy does not ask for ([`Needs`]) may be left out by the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Query<'a> {
     /// Prompt tokens, all prompts of a batch together: exact where the prompt was tokenised, else
     /// an estimate from the body's size.
     pub prompt_tokens: u64,
-    /// The conversation the client says this is part of: a session header, the body's `user`, a
-    /// cookie. Never an id of the request itself.
-    pub session: Option<&'a str>,
+    /// [`digest`] of the conversation the client says this is part of: a session header, the body's
+    /// `user`, a cookie. Never an id of the request itself.
+    pub session: Option<u64>,
     /// How the prompt begins.
     pub prefix: Prefix<'a>,
 }
@@ -26,15 +29,14 @@ pub struct Prefix<'a> {
     pub keys: &'a [BlockKey],
     /// Tokens behind each key; of text chunks an estimate. Above zero where there are keys.
     pub tokens_per_key: u32,
-    /// The ids of the (first) prompt's first tokens; empty where they are not known.
-    pub tokens: &'a [u32],
-    /// The first bytes of the prompt's text, as far as the caller keeps them; empty where there is
-    /// none.
-    pub text: &'a [u8],
+    /// [`digest_of_tokens`] of the (first) prompt; `None` where they are not known.
+    pub token_head: Option<u64>,
+    /// [`digest_of_text`] of the (first) prompt; `None` where there is none.
+    pub text_head: Option<u64>,
     /// The LoRA adapter.
     pub adapter: Option<&'a str>,
-    /// The cache salt.
-    pub salt: Option<&'a str>,
+    /// [`digest`] of the cache salt.
+    pub salt: Option<u64>,
     /// Whether tools are declared: templates put them before the conversation.
     pub tools: bool,
     /// Whether images are part of it.
@@ -48,6 +50,33 @@ pub struct Needs {
     pub session: bool,
     /// [`Prefix::keys`].
     pub keys: bool,
-    /// [`Prefix::tokens`], [`Prefix::text`] and what stands beside them.
-    pub text: bool,
+    /// [`Prefix::token_head`], [`Prefix::text_head`] and what stands beside them.
+    pub head: bool,
+}
+
+/// So many tokens at the beginning of a prompt tell it apart from others for hashing policies.
+const HEAD_TOKENS: usize = 256;
+/// So many bytes of text likewise, as `LoxiLB` takes them.
+const HEAD_BYTES: usize = 511;
+
+/// A digest that is the same in every gateway, on every machine and in every release. Whoever wants
+/// to can find texts with equal digests: they share an endpoint then, and nothing else.
+#[must_use]
+pub fn digest(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
+/// The digest of a prompt's first 256 token ids; `None` for none.
+#[must_use]
+pub fn digest_of_tokens(tokens: &[u32]) -> Option<u64> {
+    let head = &tokens[..tokens.len().min(HEAD_TOKENS)];
+    let bytes: Vec<u8> = head.iter().flat_map(|id| id.to_le_bytes()).collect();
+    (!bytes.is_empty()).then(|| digest(&bytes))
+}
+
+/// The digest of a prompt's first 511 bytes of text; `None` for none.
+#[must_use]
+pub fn digest_of_text(text: &[u8]) -> Option<u64> {
+    let head = &text[..text.len().min(HEAD_BYTES)];
+    (!head.is_empty()).then(|| digest(head))
 }

@@ -11,6 +11,12 @@ impl Rng {
         Self(seed)
     }
 
+    /// What [`Rng::new`] needs to go on from here.
+    #[must_use]
+    pub fn state(&self) -> u64 {
+        self.0
+    }
+
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -129,7 +129,7 @@ impl Selection {
         stages.chain(shadow).fold(Needs::default(), |all, one| Needs {
             session: all.session || one.session,
             keys: all.keys || one.keys,
-            text: all.text || one.text,
+            head: all.head || one.head,
         })
     }
 

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use twox_hash::XxHash3_128;
 
 use crate::view::EndpointId;
 
@@ -32,8 +31,8 @@ impl Default for StickyOptions {
 #[derive(Clone, Debug)]
 pub struct Pins {
     options: StickyOptions,
-    young: HashMap<u128, Pin>,
-    old: HashMap<u128, Pin>,
+    young: HashMap<u64, Pin>,
+    old: HashMap<u64, Pin>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,29 +50,26 @@ impl Pins {
 
     /// Where a conversation is, unless it was idle for too long.
     #[must_use]
-    pub fn get(&self, session: &str, now: Duration) -> Option<EndpointId> {
-        let key = key_of(session);
-        let pin = self.young.get(&key).or_else(|| self.old.get(&key))?;
+    pub fn get(&self, session: u64, now: Duration) -> Option<EndpointId> {
+        let pin = self.young.get(&session).or_else(|| self.old.get(&session))?;
         (now.saturating_sub(pin.used) <= Duration::from_secs(self.options.idle_s))
             .then_some(pin.endpoint)
     }
 
     /// The conversation is there now.
-    pub fn set(&mut self, session: &str, endpoint: EndpointId, now: Duration) {
-        let key = key_of(session);
-        self.old.remove(&key);
-        self.young.insert(key, Pin { endpoint, used: now });
+    pub fn set(&mut self, session: u64, endpoint: EndpointId, now: Duration) {
+        self.old.remove(&session);
+        self.young.insert(session, Pin { endpoint, used: now });
         if self.young.len() > self.options.capacity / 2 {
             self.old = std::mem::take(&mut self.young);
         }
     }
 
     /// The conversation is not there any more, if it was.
-    pub fn remove(&mut self, session: &str, endpoint: EndpointId) {
-        let key = key_of(session);
+    pub fn remove(&mut self, session: u64, endpoint: EndpointId) {
         for pins in [&mut self.young, &mut self.old] {
-            if pins.get(&key).is_some_and(|pin| pin.endpoint == endpoint) {
-                pins.remove(&key);
+            if pins.get(&session).is_some_and(|pin| pin.endpoint == endpoint) {
+                pins.remove(&session);
             }
         }
     }
@@ -98,11 +94,6 @@ impl Pins {
     }
 }
 
-/// Conversations are told apart by 128 bits: their names may be long, and are the client's.
-fn key_of(session: &str) -> u128 {
-    XxHash3_128::oneshot(session.as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,13 +108,13 @@ mod tests {
     #[test]
     fn a_pin_lasts_from_its_last_use() {
         let mut pins = Pins::new(StickyOptions { idle_s: 10, capacity: 10 });
-        pins.set("a", A, at(0));
-        assert_eq!(pins.get("a", at(10)), Some(A));
-        assert_eq!(pins.get("a", at(11)), None);
-        pins.set("a", B, at(11));
-        assert_eq!(pins.get("a", at(21)), Some(B));
-        pins.remove("a", A);
-        assert_eq!(pins.get("a", at(21)), Some(B));
+        pins.set(7, A, at(0));
+        assert_eq!(pins.get(7, at(10)), Some(A));
+        assert_eq!(pins.get(7, at(11)), None);
+        pins.set(7, B, at(11));
+        assert_eq!(pins.get(7, at(21)), Some(B));
+        pins.remove(7, A);
+        assert_eq!(pins.get(7, at(21)), Some(B));
         pins.forget(B);
         assert!(pins.is_empty());
     }
@@ -131,14 +122,14 @@ mod tests {
     #[test]
     fn the_longest_unused_go_first_and_the_bound_holds() {
         let mut pins = Pins::new(StickyOptions { idle_s: 1000, capacity: 100 });
-        pins.set("kept", A, at(0));
-        for n in 0..10_000 {
-            pins.set(&n.to_string(), B, at(1));
-            pins.set("kept", A, at(1));
+        pins.set(0, A, at(0));
+        for n in 1..10_000_u64 {
+            pins.set(n, B, at(1));
+            pins.set(0, A, at(1));
             assert!(pins.len() <= 101);
         }
-        assert_eq!(pins.get("kept", at(1)), Some(A));
-        assert_eq!(pins.get("9999", at(1)), Some(B));
-        assert_eq!(pins.get("1", at(1)), None);
+        assert_eq!(pins.get(0, at(1)), Some(A));
+        assert_eq!(pins.get(9_999, at(1)), Some(B));
+        assert_eq!(pins.get(1, at(1)), None);
     }
 }

@@ -2,6 +2,8 @@
 
 use kvasir_inventory::{AbsentReason, Overlap, Trust};
 
+use crate::query::digest;
+
 /// Assumed until something was measured: tokens per second of prefill.
 pub const DEFAULT_PREFILL_RATE: f64 = 8_000.0;
 
@@ -14,7 +16,7 @@ impl EndpointId {
     /// The id of an endpoint's name (URL, and rank where it is one).
     #[must_use]
     pub fn of(name: &str) -> Self {
-        Self(twox_hash::XxHash3_64::oneshot(name.as_bytes()))
+        Self(digest(name.as_bytes()))
     }
 }
 

@@ -7,7 +7,7 @@ use kvasir_balance::{
     Blend, CacheAware, CacheAwareOptions, Candidate, Capacity, Choice, Chwbl, ConsistentHash,
     EndpointId, FleetView, LeastLoad, LmcacheAware, Load, LoadScore, Moment, Outcome, Policy,
     PowerOfTwo, PreciseCacheAware, PreciseOptions, PrecisePipeline, Prefix, Query, Random, Reason,
-    Relief, Rng, Session, Weighted, detail,
+    Relief, Rng, Session, Weighted, detail, digest, digest_of_text, digest_of_tokens,
 };
 use kvasir_inventory::{Overlap, Tier};
 use kvasir_kv_hash::BlockKey;
@@ -299,7 +299,7 @@ fn chance_is_fair() {
 }
 
 fn by_session(policy: &mut dyn Policy, session: &str, candidates: &[Candidate]) -> Option<usize> {
-    let query = Query { session: Some(session), ..query(1) };
+    let query = Query { session: Some(digest(session.as_bytes())), ..query(1) };
     ask(policy, &query, candidates).map(|choice| choice.index)
 }
 
@@ -350,32 +350,30 @@ fn weights_are_shares_of_the_keys() {
 #[test]
 fn what_a_key_is_made_of() {
     let key = |query: &Query<'_>| Chwbl::default().key.of(query);
-    let plain = Query { prefix: Prefix { tokens: &[1, 2], ..Prefix::default() }, ..query(1) };
+    let head = digest_of_tokens(&[1, 2]);
+    let plain = Query { prefix: Prefix { token_head: head, ..Prefix::default() }, ..query(1) };
     let with = |prefix| key(&Query { prefix, ..plain });
     let base = plain.prefix;
     assert!(key(&plain).is_some());
-    assert_ne!(with(Prefix { salt: Some("s"), ..base }), key(&plain));
-    assert_ne!(
-        with(Prefix { adapter: Some("s"), ..base }),
-        with(Prefix { salt: Some("s"), ..base })
-    );
+    let salted = with(Prefix { salt: Some(digest(b"s")), ..base });
+    assert_ne!(salted, key(&plain));
+    assert_ne!(with(Prefix { adapter: Some("s"), ..base }), salted);
     assert_eq!(with(Prefix { tools: true, ..base }), key(&plain));
-    assert_eq!(key(&Query { session: Some("x"), ..plain }), key(&plain));
-    let long: Vec<u32> = (0..1000).collect();
-    assert_eq!(
-        with(Prefix { tokens: &long, ..base }),
-        with(Prefix { tokens: &long[..256], ..base })
-    );
+    assert_eq!(key(&Query { session: Some(1), ..plain }), key(&plain));
     assert_eq!(key(&query(1)), None);
-    let text = Prefix { text: b"hello", ..Prefix::default() };
+    let text = Prefix { text_head: digest_of_text(b"hello"), ..Prefix::default() };
     assert!(with(text).is_some());
+    let long: Vec<u32> = (0..1000).collect();
+    assert_eq!(digest_of_tokens(&long), digest_of_tokens(&long[..256]));
+    assert_ne!(digest_of_tokens(&long), digest_of_tokens(&long[..255]));
+    assert_eq!((digest_of_tokens(&[]), digest_of_text(b"")), (None, None));
 }
 
 #[test]
 fn the_bound_holds_for_one_hot_prefix_too() {
     for count in [3_usize, 8, 300] {
         let mut candidates = fleet(&vec![(0, 0); count]);
-        let hot = Prefix { tokens: &[7; 64], ..Prefix::default() };
+        let hot = Prefix { token_head: Some(7), ..Prefix::default() };
         let query = Query { prefix: hot, ..query(4) };
         let mut policy = Chwbl::default();
         for sent in 0..10 * count as u64 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kvasir_balance::{
     Candidate, Decision, EndpointId, Exclusion, Load, Members, Moment, Outcome, Pins, PolicyKind,
-    Query, Reason, Rng, Selection, Slo, Stage, StickyOptions,
+    Query, Reason, Rng, Selection, Slo, Stage, StickyOptions, digest,
 };
 
 fn at(seconds: u64) -> Duration {
@@ -60,8 +60,8 @@ fn outcomes(decision: &Decision) -> Vec<(&'static str, &'static str, usize)> {
     decision.notes.iter().map(|note| (note.stage, note.outcome, note.left)).collect()
 }
 
-fn of_session(session: &str) -> Query<'_> {
-    Query { prompt_tokens: 100, session: Some(session), ..Query::default() }
+fn of_session(session: &str) -> Query<'static> {
+    Query { prompt_tokens: 100, session: Some(digest(session.as_bytes())), ..Query::default() }
 }
 
 #[test]

@@ -38,6 +38,6 @@ fn a_selection_has_its_stages() {
     assert_eq!(spec.fallback.kind(), PolicyKind::LeastLoad);
     let selection = spec.build(1);
     assert_eq!(selection.shadow(), Some("random"));
-    assert!(selection.needs().session && selection.needs().text);
+    assert!(selection.needs().session && selection.needs().head);
     assert_eq!(from_value::<SelectionSpec>(to_value(&spec).unwrap()).unwrap(), spec);
 }

@@ -97,7 +97,7 @@ fn wait_and_own(query: &Query<'_>, candidate: &Candidate) -> (f64, f64) {
 }
 
 /// Seconds until the first token.
-fn ttft_cost(query: &Query<'_>, candidate: &Candidate) -> f64 {
+pub(crate) fn ttft_cost(query: &Query<'_>, candidate: &Candidate) -> f64 {
     let (wait, own) = wait_and_own(query, candidate);
     wait + own
 }
