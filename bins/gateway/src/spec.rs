@@ -69,8 +69,26 @@ fn pool_spec(pool: &PoolConfig) -> Result<PoolSpec> {
             RankAddressing::Header => RankAddressingKind::Header,
             RankAddressing::Url => RankAddressingKind::Url,
         },
+        identity: block_identity(&pool.identity),
         endpoints: endpoints?,
     })
+}
+
+fn block_identity(identity: &kvasir_config::BlockIdentity) -> kvasir_fleet::BlockIdentity {
+    use kvasir_config::{BlockIdentity, EngineHashing, HashAlgorithm};
+    match identity {
+        BlockIdentity::Tokens => kvasir_fleet::BlockIdentity::Tokens,
+        BlockIdentity::Engine(EngineHashing { algorithm, seed, version }) => {
+            kvasir_fleet::BlockIdentity::Engine(kvasir_fleet::EngineHashing {
+                algorithm: match algorithm {
+                    HashAlgorithm::Vllm(algorithm) => kvasir_fleet::HashAlgorithm::Vllm(*algorithm),
+                    HashAlgorithm::Sglang => kvasir_fleet::HashAlgorithm::Sglang,
+                },
+                seed: seed.clone(),
+                version: *version,
+            })
+        }
+    }
 }
 
 fn endpoint_spec(endpoint: &EndpointConfig) -> EndpointSpec {

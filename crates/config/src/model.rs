@@ -12,6 +12,7 @@ use serde::de::{self, Deserializer};
 
 use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::error::ConfigError;
+use crate::identity::BlockIdentity;
 use crate::secret::Secret;
 
 /// Why two engines cannot connect to us in the same way.
@@ -68,6 +69,9 @@ pub struct PoolConfig {
     /// How requests reach one data-parallel rank of an engine. Default `none`.
     #[serde(default)]
     pub rank_addressing: RankAddressing,
+    /// What blocks are known by. Default `tokens`.
+    #[serde(default)]
+    pub identity: BlockIdentity,
     /// The engines.
     pub endpoints: Vec<EndpointConfig>,
 }
@@ -179,6 +183,7 @@ impl Config {
         }
         let mut streams = HashMap::new();
         let mut addressings = HashMap::new();
+        let mut identities = HashMap::new();
         let mut bound: HashMap<&str, Vec<(&Authority, Option<&str>)>> = HashMap::new();
         let mut models = HashSet::new();
         for (i, pool) in self.pools.iter().enumerate() {
@@ -194,6 +199,14 @@ impl Config {
                     let message =
                         format!("the ranks of {} are told otherwise elsewhere", endpoint.url);
                     return fail(&format!("pools[{i}].endpoints[{j}].url"), &message);
+                }
+                let first = identities.entry(endpoint.url.authority()).or_insert(pool);
+                if first.identity != pool.identity {
+                    let message = format!(
+                        "{} is in the pools `{}` and `{}`: blocks of one engine are known in one way",
+                        endpoint.url, first.model, pool.model
+                    );
+                    return fail(&format!("pools[{i}].identity"), &message);
                 }
                 if let Some((address, topic)) = endpoint.listens_at() {
                     let others = bound.entry(address).or_default();
@@ -233,6 +246,7 @@ impl PoolConfig {
             api_key_env: None,
             api_key_file: None,
             rank_addressing: RankAddressing::default(),
+            identity: BlockIdentity::default(),
             endpoints: Vec::new(),
         }
     }
@@ -272,6 +286,7 @@ impl PoolConfig {
         if keys > 1 {
             return fail("api_key", "give one of `api_key`, `api_key_env`, `api_key_file`");
         }
+        self.identity.check()?;
         let mut urls = HashSet::new();
         for (i, endpoint) in self.endpoints.iter().enumerate() {
             if !urls.insert(endpoint.url.authority()) {

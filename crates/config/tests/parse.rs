@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at once")]
 
 use kvasir_balance::PolicyKind;
-use kvasir_config::{Config, ConfigError, LogFormat, RankAddressing};
+use kvasir_config::{BlockIdentity, Config, ConfigError, LogFormat, RankAddressing};
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse("kvasir.yaml", text)
@@ -205,4 +205,90 @@ fn broken_texts_are_errors_and_never_panics() {
     }
     let _ = parse(&"[".repeat(100_000));
     let _ = parse("a: &a [*a, *a]");
+}
+
+fn with_identity(identity: &str) -> String {
+    format!(
+        "pools:\n  - model: m\n    endpoints: [{{url: 'http://a'}}]\n    identity: {identity}\n"
+    )
+}
+
+#[test]
+fn blocks_are_known_by_tokens_or_by_the_engines_hashes() {
+    let identity = |text: &str| parse(&with_identity(text)).unwrap().pools[0].identity.clone();
+    assert_eq!(parse(SMALL).unwrap().pools[0].identity, BlockIdentity::Tokens);
+    assert_eq!(identity("tokens"), BlockIdentity::Tokens);
+    let engine = |text: &str| match identity(&format!("{{engine: {{{text}}}}}")) {
+        BlockIdentity::Engine(hashing) => {
+            (hashing.algorithm.to_string(), hashing.seed, hashing.version.map(|v| v.to_string()))
+        }
+        BlockIdentity::Tokens => panic!("{text}"),
+    };
+    let told = |algorithm: &str, seed: Option<&str>, version: Option<&str>| {
+        (algorithm.to_owned(), seed.map(str::to_owned), version.map(str::to_owned))
+    };
+    // The seed is a text: a number is taken as it is written.
+    let found = engine("algorithm: xxhash, seed: 042, version: 0.20.2");
+    assert_eq!(found, told("xxhash", Some("042"), Some("0.20.2")));
+    assert_eq!(engine("algorithm: sha256_cbor"), told("sha256_cbor", None, None));
+    assert_eq!(engine("algorithm: sha256_sglang"), told("sha256_sglang", None, None));
+    assert_eq!(engine("algorithm: sha256, seed: ''"), told("sha256", Some(""), None));
+}
+
+#[test]
+fn hashes_that_nobody_can_compute_are_refused_with_the_reason() {
+    for (text, place, wanted) in [
+        ("engine", "kvasir.yaml:4:", "engine"),
+        ("hashes", "kvasir.yaml:4:", "tokens"),
+        ("{engine: {algorithm: md5}}", "kvasir.yaml:4:", "sha256_cbor"),
+        ("{engine: {algorithm: builtin}}", "kvasir.yaml:4:", "identity: tokens"),
+        ("{engine: {algorithm: sha256, sed: '0'}}", "kvasir.yaml:4:", "seed"),
+        ("{engine: {seed: '0'}}", "kvasir.yaml:4:", "algorithm"),
+        ("{engine: {algorithm: sha256, version: new}}", "kvasir.yaml:4:", "version"),
+        ("{engine: {algorithm: xxhash}}", "pools[0].identity.engine.seed", "PYTHONHASHSEED"),
+        (
+            "{engine: {algorithm: sha256, version: 0.20.2}}",
+            "pools[0].identity.engine.seed",
+            "in this version",
+        ),
+        ("{engine: {algorithm: sha256, seed: abc}}", "pools[0].identity.engine.seed", "integer"),
+        (
+            "{engine: {algorithm: xxhash, seed: '0', version: 0.12.0}}",
+            "pools[0].identity.engine.algorithm",
+            "0.12.0",
+        ),
+        (
+            "{engine: {algorithm: sha256, seed: '0', version: 9.9.9}}",
+            "pools[0].identity.engine.version",
+            "9.9.9",
+        ),
+        (
+            "{engine: {algorithm: sha256_sglang, seed: '0'}}",
+            "pools[0].identity.engine.seed",
+            "no seed",
+        ),
+        (
+            "{engine: {algorithm: sha256_sglang, version: 0.4.0}}",
+            "pools[0].identity.engine.version",
+            "0.4",
+        ),
+    ] {
+        let message = error(&with_identity(text));
+        assert!(message.contains(place) && message.contains(wanted), "{text}: {message}");
+    }
+}
+
+#[test]
+fn pools_that_share_an_engine_know_its_blocks_in_one_way() {
+    let two = |identity: &str| {
+        format!(
+            "pools:\n  - {{model: m, endpoints: [{{url: 'http://a'}}]}}\n  \
+             - {{model: n, identity: {identity}, endpoints: [{{url: 'http://a'}}]}}\n"
+        )
+    };
+    assert!(parse(&two("tokens")).is_ok());
+    let message = error(&two("{engine: {algorithm: sha256}}"));
+    for part in ["pools[1].identity", "`m`", "`n`", "http://a"] {
+        assert!(message.contains(part), "{message}");
+    }
 }

@@ -33,7 +33,9 @@ pub(crate) struct Application {
 
 impl Application {
     pub(crate) fn new(to: Followed, inventory: Arc<Inventory>) -> Self {
-        let applier = Applier::new(inventory, to.stream.slot(), to.stream.trust());
+        let identity = to.endpoint.identity().clone();
+        let applier =
+            Applier::new(inventory, to.stream.slot(), to.stream.trust()).known_by(identity);
         Self { to, applier, refill: Refill::default(), unknown: Arc::default() }
     }
 
@@ -46,7 +48,8 @@ impl Application {
         stream.before(update);
         let card = endpoint.card().unwrap_or_else(|| Arc::clone(&self.unknown));
         let applier = &mut self.applier;
-        off_the_scheduler(is_heavy(update), || applier.apply(update, &card));
+        let heavy = is_heavy(update) || applier.may_search();
+        off_the_scheduler(heavy, || applier.apply(update, &card));
         self.refill.note(update);
         let why =
             if self.refill.is_full(card.blocks) && applier.complete() { "refilled" } else { why };
@@ -55,6 +58,8 @@ impl Application {
         }
         endpoint.set_lookahead(applier.lookahead());
         stream.set_refused_blocks(applier.refused_blocks());
+        stream.set_hash_contract(applier.hash_contract(), applier.hashes_checked());
+        stream.set_told_apart(applier.tells_apart());
         stream.set_trust(applier.trust(), why);
         stream.after(update);
     }

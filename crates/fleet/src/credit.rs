@@ -15,6 +15,8 @@ pub(crate) struct Credit {
     /// A request whose blocks differ by more than tokens (salt, adapter, image) was sent there.
     /// Never taken back: such blocks may come again with a replayed history.
     pub(crate) carried_extras: bool,
+    /// Blocks are told apart all the same: by the engine's hashes.
+    pub(crate) told_apart: bool,
 }
 
 /// Whether an endpoint's blocks may be credited at one moment.
@@ -51,6 +53,7 @@ impl Credit {
             epoch: 0,
             extras: Extras::Published,
             carried_extras: false,
+            told_apart: false,
         }
     }
 
@@ -58,7 +61,10 @@ impl Credit {
     /// be somebody else's, and none of those it forgets.
     pub(crate) fn before(&mut self, update: &Update) {
         match update {
-            Update::Forget { .. } => self.withhold(),
+            Update::Forget { .. } => {
+                self.told_apart = false;
+                self.withhold();
+            }
             Update::Trust { .. } => {}
             Update::Batch { batch, .. } => {
                 for event in &batch.events {
@@ -98,7 +104,7 @@ impl Credit {
         if !self.trust.credits() {
             return self.trust;
         }
-        if self.carried_extras && self.extras == Extras::Unpublished {
+        if self.carried_extras && self.extras == Extras::Unpublished && !self.told_apart {
             return Trust::Suspect(SuspectReason::ExtraKeysUnpublished);
         }
         self.trust

@@ -11,6 +11,8 @@ use crate::card::EngineCard;
 use crate::credit::Creditable;
 use crate::engine::{Engine, Exclusion};
 use crate::evidence::BlockShape;
+use crate::hash_contract::HashContract;
+use crate::identity::{BlockIdentity, Keying};
 use crate::load::{LoadCounters, PrefillRate};
 use crate::rank_stream::RankStream;
 use crate::signals::Signals;
@@ -130,6 +132,23 @@ impl Endpoint {
     #[must_use]
     pub fn card(&self) -> Option<Arc<EngineCard>> {
         self.engine.card()
+    }
+
+    /// What is known of the contracts behind the hashes in its events, one for each of its streams.
+    #[must_use]
+    pub fn hash_contracts(&self) -> Vec<Arc<HashContract>> {
+        self.streams.read().list.iter().map(|stream| stream.hash_contract()).collect()
+    }
+
+    /// What its blocks are known by.
+    #[must_use]
+    pub fn identity(&self) -> &BlockIdentity {
+        self.engine.identity()
+    }
+
+    /// How prompts are keyed to be found among its blocks; `None` where they cannot be.
+    pub(crate) fn keying(&self) -> Option<Keying> {
+        self.engine.keying()
     }
 
     /// How far its events can be believed: as far as those of its least believable rank.

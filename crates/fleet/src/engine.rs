@@ -9,6 +9,7 @@ use http::uri::Authority;
 use parking_lot::Mutex;
 
 use crate::card::EngineCard;
+use crate::identity::{BlockIdentity, Keying};
 
 /// Failed requests in a row after which an engine is left alone, and for how long.
 const FAILURES: u32 = 3;
@@ -22,6 +23,9 @@ pub(crate) struct Engine {
     authority: Authority,
     url: String,
     card: ArcSwapOption<EngineCard>,
+    identity: BlockIdentity,
+    /// How its prompts are keyed, by what it says of itself; `None` where they cannot be.
+    keying: ArcSwapOption<Keying>,
     reach: Mutex<Reach>,
     /// Whether it was seen to report cached tokens: from then on no number means 0.
     reports_cached_tokens: AtomicBool,
@@ -74,11 +78,13 @@ impl Exclusion {
 }
 
 impl Engine {
-    pub(crate) fn new(authority: Authority) -> Self {
+    pub(crate) fn new(authority: Authority, identity: BlockIdentity) -> Self {
         Self {
             url: format!("http://{authority}"),
             authority,
             card: ArcSwapOption::empty(),
+            keying: ArcSwapOption::new(identity.keying(None).map(Arc::new)),
+            identity,
             reach: Mutex::new(Reach::default()),
             reports_cached_tokens: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
@@ -98,7 +104,18 @@ impl Engine {
     }
 
     pub(crate) fn set_card(&self, card: EngineCard) {
+        self.keying.store(self.identity.keying(Some(&card)).map(Arc::new));
         self.card.store(Some(Arc::new(card)));
+    }
+
+    /// What its blocks are known by.
+    pub(crate) fn identity(&self) -> &BlockIdentity {
+        &self.identity
+    }
+
+    /// How prompts are keyed to be found among its blocks.
+    pub(crate) fn keying(&self) -> Option<Keying> {
+        self.keying.load().as_deref().copied()
     }
 
     pub(crate) fn is_asleep(&self) -> bool {

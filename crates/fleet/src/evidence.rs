@@ -8,6 +8,7 @@ use kvasir_kv_hash::Scope;
 use crate::card::EngineCard;
 use crate::credit::Creditable;
 use crate::endpoint::Endpoint;
+use crate::identity::{Hashed, Keying};
 
 /// A request's prompts, as far as they are known.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +57,7 @@ pub(crate) struct BlockShape {
 /// Members that key one prompt alike share one lookup.
 #[derive(PartialEq, Eq)]
 struct KeyedAs<'a> {
+    keying: Keying,
     block_size: u32,
     lookahead: u32,
     base: &'a str,
@@ -75,7 +77,8 @@ impl Evidence {
         let before: Vec<Creditable> = members.iter().map(|member| member.creditable()).collect();
         let mut lookups: Vec<(KeyedAs<'_>, Vec<Overlaps>)> = Vec::new();
         let found = members.iter().zip(&cards).zip(&before).map(|((member, card), then)| {
-            let keyed = KeyedAs::of(member.block_shape(), card.as_deref(), tokens.adapter);
+            let (blocks, keying) = (member.block_shape(), member.keying());
+            let keyed = KeyedAs::of(blocks, keying, card.as_deref(), tokens.adapter);
             let (Some(prompts), Some(keyed), true) = (tokens.prompts, keyed, then.credits) else {
                 return Overlap::default();
             };
@@ -100,11 +103,17 @@ impl Evidence {
 }
 
 impl<'a> KeyedAs<'a> {
-    /// `None` while the block size is not known.
-    fn of(blocks: BlockShape, card: Option<&'a EngineCard>, adapter: Option<&str>) -> Option<Self> {
+    /// `None` while the block size, or the engine's way of hashing, is not known.
+    fn of(
+        blocks: BlockShape,
+        keying: Option<Keying>,
+        card: Option<&'a EngineCard>,
+        adapter: Option<&str>,
+    ) -> Option<Self> {
         let adapter_path =
             adapter.and_then(|name| card?.adapter(name)).and_then(|a| a.path.as_deref());
         Some(Self {
+            keying: keying?,
             block_size: blocks.size?,
             lookahead: blocks.lookahead,
             base: card.map_or("", EngineCard::base),
@@ -118,10 +127,11 @@ pub(crate) fn held(
     inventory: &Inventory,
     slot: Slot,
     blocks: BlockShape,
+    keying: Option<Keying>,
     card: &EngineCard,
     tokens: &PromptTokens<'_>,
 ) -> Overlap {
-    let keyed = KeyedAs::of(blocks, Some(card), tokens.adapter);
+    let keyed = KeyedAs::of(blocks, keying, Some(card), tokens.adapter);
     let (Some(prompts), Some(keyed)) = (tokens.prompts, keyed) else {
         return Overlap::default();
     };
@@ -137,14 +147,26 @@ fn lookup(
 ) -> Vec<Overlaps> {
     let lora = tokens.adapter.map(|name| (name, keyed.adapter_path));
     let space = inventory.space();
-    let root = space.root(&Scope { model: keyed.base, lora, salt: tokens.salt });
+    // The engine's hashes cover adapter and salt.
+    let scope = match keyed.keying {
+        Keying::Tokens => Scope { model: keyed.base, lora, salt: tokens.salt },
+        Keying::Engine(_) => Scope { model: keyed.base, lora: None, salt: None },
+    };
+    let root = space.root(&scope);
     let (size, lookahead) = (keyed.block_size as usize, keyed.lookahead as usize);
+    let hashed = Hashed { block_size: size, lookahead, lora, salt: tokens.salt };
     prompts
         .iter()
         .map(|prompt| {
+            let mut keys = match &keyed.keying {
+                Keying::Tokens => inventory.keys(root, prompt, size, lookahead),
+                Keying::Engine(contract) => {
+                    let hashes = hashed.hashes(contract, prompt).unwrap_or_default();
+                    inventory.engine_keys(root, &hashes)
+                }
+            };
             // An engine always computes the last token anew: a prompt that fills its last block
             // does not hit it. Nor one that has fewer tokens behind it than its hash looks ahead.
-            let mut keys = inventory.keys(root, prompt, size, lookahead);
             keys.truncate(prompt.len().saturating_sub(1) / size);
             inventory.overlaps(&keys, keyed.block_size)
         })

@@ -59,6 +59,18 @@ const STREAM_FAMILIES: &[Family<RankStream>] = &[
         "Stored blocks the events did not describe well enough to be credited.",
         |s| Some(s.refused_blocks() as f64),
     ),
+    (
+        "endpoint_hash_blocks_checked_total",
+        "counter",
+        "Plain blocks whose hash was computed anew from their tokens.",
+        |s| Some(s.hashes_checked().0 as f64),
+    ),
+    (
+        "endpoint_hash_blocks_failed_total",
+        "counter",
+        "Those of them whose hash was another.",
+        |s| Some(s.hashes_checked().1 as f64),
+    ),
     ("stream_batches_total", "counter", "Event batches applied.", |s| {
         Some(s.stats()?.snapshot().batches as f64)
     }),
@@ -133,6 +145,7 @@ pub(crate) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Ar
     render_trust(page, endpoints);
     render_stream_trust(page, &streams);
     render_blocks(page, &streams);
+    render_hash_contracts(page, &streams);
     render_pools(page, pools);
 }
 
@@ -157,6 +170,22 @@ fn render_stream_trust(page: &mut String, streams: &[Labelled]) {
 fn trust_sample(page: &mut String, name: &str, mut labels: Vec<(&str, &str)>, trust: Trust) {
     labels.extend([("state", trust.state()), ("reason", trust.reason())]);
     sample(page, name, &labels, 1.0);
+}
+
+/// Without the seed: who may scrape need not know it.
+fn render_hash_contracts(page: &mut String, streams: &[Labelled]) {
+    let name = "endpoint_hash_contract";
+    header(page, name, "gauge", "1 for what is known of how the engine hashes blocks.");
+    for labelled in streams {
+        let found = labelled.stream.hash_contract();
+        let mut labels = labelled.labels();
+        labels.extend([
+            ("state", found.state.as_str()),
+            ("contract", &found.contract),
+            ("cause", &found.cause),
+        ]);
+        sample(page, name, &labels, 1.0);
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]

@@ -9,6 +9,8 @@ use crate::apply::Applier;
 use crate::card::EngineCard;
 use crate::credit::Credit;
 use crate::evidence::{BlockShape, PromptTokens, held};
+use crate::hash_contract::HashContract;
+use crate::identity::BlockIdentity;
 
 /// One engine's blocks as its events tell them, with the trust and the predictions a gateway that
 /// followed them would have: the same code decides.
@@ -18,16 +20,19 @@ pub struct Picture {
     slot: Slot,
     applier: Applier,
     credit: Credit,
+    identity: BlockIdentity,
 }
 
 impl Picture {
-    /// A picture of a stream that has said nothing yet; `None` if the inventory is full.
+    /// A picture of a stream that has said nothing yet, of blocks known by `identity`; `None` if
+    /// the inventory is full.
     #[must_use]
-    pub fn new(inventory: Arc<Inventory>) -> Option<Self> {
+    pub fn new(inventory: Arc<Inventory>, identity: BlockIdentity) -> Option<Self> {
         let slot = inventory.register()?;
         let credit = Credit::new();
         let applier = Applier::new(Arc::clone(&inventory), slot, credit.trust);
-        Some(Self { inventory, slot, applier, credit })
+        let applier = applier.known_by(identity.clone());
+        Some(Self { inventory, slot, applier, credit, identity })
     }
 
     /// Applies one update of the stream. `card` is what the engine says of itself.
@@ -35,6 +40,7 @@ impl Picture {
         self.credit.before(update);
         self.applier.apply(update, card);
         self.credit.trust = self.applier.trust();
+        self.credit.told_apart = self.applier.tells_apart();
         self.credit.after(update);
     }
 
@@ -67,6 +73,12 @@ impl Picture {
         self.applier.refused_blocks()
     }
 
+    /// What the hashes in the events say of the contract that made them.
+    #[must_use]
+    pub fn hash_contract(&self) -> &HashContract {
+        self.applier.hash_contract()
+    }
+
     /// The part of a request's prompts that the engine is expected to hit, in tokens.
     #[must_use]
     pub fn predict(&self, tokens: &PromptTokens<'_>, card: &EngineCard) -> Overlap {
@@ -75,7 +87,8 @@ impl Picture {
         }
         let blocks =
             BlockShape { size: self.applier.block_size(), lookahead: self.applier.lookahead() };
-        held(&self.inventory, self.slot, blocks, card, tokens)
+        let keying = self.identity.keying(Some(card));
+        held(&self.inventory, self.slot, blocks, keying, card, tokens)
     }
 }
 

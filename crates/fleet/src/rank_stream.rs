@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use kvasir_inventory::{Inventory, Slot, SlotStats, Trust};
 use kvasir_kv_events::{StatsHandle, Subscriber, Update, Witness};
 use parking_lot::Mutex;
 
 use crate::credit::{Credit, Creditable};
+use crate::hash_contract::{HashContract, HashState};
 
 /// A rank's place in the inventory and what is believed of its stream.
 #[derive(Debug)]
@@ -28,6 +29,9 @@ pub(crate) struct RankStream {
     stats: ArcSwapOption<StatsHandle>,
     witness: ArcSwapOption<Witness>,
     refused_blocks: AtomicU64,
+    hash_contract: ArcSwap<HashContract>,
+    hashes_checked: AtomicU64,
+    hashes_failed: AtomicU64,
 }
 
 impl RankStream {
@@ -48,6 +52,9 @@ impl RankStream {
             stats: ArcSwapOption::empty(),
             witness: ArcSwapOption::empty(),
             refused_blocks: AtomicU64::new(0),
+            hash_contract: ArcSwap::default(),
+            hashes_checked: AtomicU64::new(0),
+            hashes_failed: AtomicU64::new(0),
         })
     }
 
@@ -98,6 +105,39 @@ impl RankStream {
 
     pub(crate) fn set_refused_blocks(&self, blocks: u64) {
         self.refused_blocks.store(blocks, Ordering::Relaxed);
+    }
+
+    /// What is known of the contract behind the hashes in its events.
+    pub(crate) fn hash_contract(&self) -> Arc<HashContract> {
+        self.hash_contract.load_full()
+    }
+
+    /// Plain blocks whose hash was checked, and those of them that failed, since the stream is
+    /// followed.
+    pub(crate) fn hashes_checked(&self) -> (u64, u64) {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (read(&self.hashes_checked), read(&self.hashes_failed))
+    }
+
+    /// Takes in what was found; a change is a log line.
+    pub(crate) fn set_hash_contract(&self, found: &HashContract, (checked, failed): (u64, u64)) {
+        self.hashes_checked.store(checked, Ordering::Relaxed);
+        self.hashes_failed.store(failed, Ordering::Relaxed);
+        if **self.hash_contract.load() == *found {
+            return;
+        }
+        self.hash_contract.store(Arc::new(found.clone()));
+        let (endpoint, rank, now, detail) = (&self.url, self.rank, found, &found.detail);
+        if found.state == HashState::Mismatch {
+            tracing::warn!(%endpoint, rank, %now, detail, "hash contract");
+        } else {
+            tracing::info!(%endpoint, rank, %now, detail, "hash contract");
+        }
+    }
+
+    /// See [`Credit::told_apart`].
+    pub(crate) fn set_told_apart(&self, told_apart: bool) {
+        self.credit.lock().told_apart = told_apart;
     }
 
     /// How far its events can be believed.

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
+use crate::identity::BlockIdentity;
 use crate::rank_stream::RankStream;
 use crate::spec::RankAddressing;
 
@@ -32,9 +33,10 @@ impl Ranks {
         authority: Authority,
         addressing: RankAddressing,
         configured: Option<u32>,
+        identity: BlockIdentity,
         inventory: Arc<Inventory>,
     ) -> Option<Self> {
-        let engine = Arc::new(Engine::new(authority));
+        let engine = Arc::new(Engine::new(authority, identity));
         let endpoints = Mutex::default();
         let ranks = Self { engine, addressing, configured, inventory, endpoints };
         ranks.learn(&[]);

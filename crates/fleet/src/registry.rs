@@ -64,7 +64,7 @@ impl Fleet {
     ///
     /// # Errors
     /// When there are more endpoints than an inventory has places for, or two pools address the
-    /// ranks of one engine differently.
+    /// ranks of one engine, or know its blocks, differently.
     pub fn start(spec: FleetSpec, inventory: Arc<Inventory>) -> Result<Self, FleetError> {
         let mut fleet = Self::empty(inventory);
         let mut watched: HashMap<Authority, Watched> = HashMap::new();
@@ -141,8 +141,15 @@ impl Fleet {
         seed: u64,
         watched: &mut HashMap<Authority, Watched>,
     ) -> Result<(), FleetError> {
-        let PoolSpec { model, policy, tokenizer_dir, authorization, rank_addressing, endpoints } =
-            spec;
+        let PoolSpec {
+            model,
+            policy,
+            tokenizer_dir,
+            authorization,
+            rank_addressing,
+            identity,
+            endpoints,
+        } = spec;
         let mut engines = Vec::with_capacity(endpoints.len());
         for spec in endpoints {
             let addressing = spec.addressing(rank_addressing);
@@ -151,7 +158,9 @@ impl Fleet {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(place) => {
                     let inventory = Arc::clone(&self.inventory);
-                    let ranks = Ranks::new(authority.clone(), addressing, ranks, inventory)
+                    let known_by = identity.clone();
+                    let at = authority.clone();
+                    let ranks = Ranks::new(at, addressing, ranks, known_by, inventory)
                         .ok_or(FleetError::TooManyEndpoints)?;
                     place.insert(Watched {
                         ranks: Arc::new(ranks),
@@ -164,6 +173,9 @@ impl Fleet {
             };
             if entry.ranks.addressing() != addressing {
                 return Err(FleetError::Addressing(authority.to_string()));
+            }
+            if *entry.ranks.engine().identity() != identity {
+                return Err(FleetError::Identity(authority.to_string()));
             }
             entry.events = entry.events.take().or(events);
             entry.poll |= poll_events;
@@ -201,4 +213,7 @@ pub enum FleetError {
     /// one and not in the other.
     #[error("two pools address the data-parallel ranks of {0} differently")]
     Addressing(String),
+    /// Two pools know the blocks of one engine by different things, and it has one inventory.
+    #[error("two pools know the blocks of {0} differently (`identity`)")]
+    Identity(String),
 }

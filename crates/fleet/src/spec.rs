@@ -8,6 +8,8 @@ use http::uri::Authority;
 use kvasir_balance::PolicyKind;
 use kvasir_kv_events::{Address, EndpointError};
 
+use crate::identity::BlockIdentity;
+
 /// A whole fleet.
 #[derive(Clone, Debug)]
 pub struct FleetSpec {
@@ -34,6 +36,8 @@ pub struct PoolSpec {
     pub authorization: Option<HeaderValue>,
     /// How requests reach one data-parallel rank of an engine.
     pub rank_addressing: RankAddressingKind,
+    /// What blocks are known by.
+    pub identity: BlockIdentity,
     /// The engines.
     pub endpoints: Vec<EndpointSpec>,
 }

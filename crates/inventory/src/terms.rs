@@ -123,6 +123,8 @@ pub enum SuspectReason {
     /// The tokens after a block enter its identity (vLLM 0.33 with EAGLE or MTP), and the events
     /// differ in how many.
     LookaheadHashing,
+    /// Blocks are known by the engine's hashes, and it does not hash as configured.
+    HashMismatch,
 }
 
 impl Trust {
@@ -168,6 +170,7 @@ impl Trust {
             Self::Suspect(SuspectReason::ExtraKeysUnpublished) => "extra_keys_unpublished",
             Self::Suspect(SuspectReason::UnsupportedGroup) => "unsupported_group",
             Self::Suspect(SuspectReason::LookaheadHashing) => "lookahead_hashing",
+            Self::Suspect(SuspectReason::HashMismatch) => "hash_mismatch",
         }
     }
 }

@@ -8,7 +8,9 @@ use anyhow::{Context, Result, bail};
 use http::Uri;
 use kvasir_balance::PolicyKind;
 use kvasir_demo::StagedModel;
-use kvasir_fleet::{EndpointSpec, Fleet, FleetSpec, PoolSpec, PromptState, RankAddressingKind};
+use kvasir_fleet::{
+    BlockIdentity, EndpointSpec, Fleet, FleetSpec, PoolSpec, PromptState, RankAddressingKind,
+};
 use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;
 use kvasir_proxy::{App, Settings, serve};
@@ -48,6 +50,7 @@ impl Gateway {
             tokenizer_dir: Some(model.staged().to_owned()),
             authorization: None,
             rank_addressing: RankAddressingKind::None,
+            identity: BlockIdentity::Tokens,
             endpoints: engines.iter().map(|url| endpoint(url)).collect::<Result<_>>()?,
         };
         let connect_timeout = Duration::from_secs(2);

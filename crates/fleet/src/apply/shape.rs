@@ -30,10 +30,10 @@ impl Shape {
 
     /// Takes in an event; whether it contradicts what was seen before: a changed block size or
     /// lookahead on a stream is a new life.
-    pub(super) fn see(&mut self, stored: &BlockStored, tier: Tier) -> bool {
+    pub(super) fn see(&mut self, stored: &BlockStored, tier: Tier, by_hash: bool) -> bool {
         let number = stored.group.unwrap_or(0);
-        // Offload events have their own granularity; only device blocks of tokens tell.
-        if tier != Tier::Device || stored.token_ids.is_empty() || stored.block_hashes.is_empty() {
+        // Offload events have their own granularity; only device blocks tell.
+        if tier != Tier::Device || !is_sized(stored, by_hash) || stored.block_hashes.is_empty() {
             return false;
         }
         let mut changed = false;
@@ -52,9 +52,10 @@ impl Shape {
     }
 
     /// The group of an event, with its kind.
-    pub(super) fn group(&mut self, stored: &BlockStored) -> Group {
+    pub(super) fn group(&mut self, stored: &BlockStored, by_hash: bool) -> Group {
         let number = stored.group.unwrap_or(0);
-        let same_size = stored.token_ids.is_empty()
+        let here = stored.medium.tier() == Some(Tier::Device);
+        let same_size = !is_sized(stored, by_hash && here)
             || self.block_size.is_none_or(|known| known == stored.block_size);
         let kind = self.kind(stored, number);
         match u8::try_from(number) {
@@ -90,6 +91,12 @@ impl Shape {
         }
         said
     }
+}
+
+/// Whether an event says how large its blocks are: by tokens, or where blocks are known by their
+/// hashes, by the number alone.
+fn is_sized(stored: &BlockStored, by_hash: bool) -> bool {
+    !stored.token_ids.is_empty() || (by_hash && stored.block_size > 0)
 }
 
 /// By how many tokens all of the blocks look ahead; `None` where they differ.

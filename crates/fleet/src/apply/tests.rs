@@ -148,7 +148,11 @@ fn what_does_not_fit_makes_the_picture_partial() {
 #[test]
 fn blocks_can_be_known_by_the_engines_hashes() {
     let mut rig = Rig::new(Limits::default());
-    rig.applier = rig.applier.known_by(Identity::Engine);
+    rig.applier = rig.applier.known_by(BlockIdentity::Engine(crate::EngineHashing {
+        algorithm: crate::HashAlgorithm::Vllm(kvasir_kv_hash::vllm::Algorithm::Sha256),
+        seed: Some("0".to_owned()),
+        version: None,
+    }));
     rig.apply(BlockStored { token_ids: Vec::new(), ..stored(3) });
     let root = rig.inventory.space().root(&Scope::default());
     let keys = rig.inventory.engine_keys(root, &stored(4).block_hashes);
