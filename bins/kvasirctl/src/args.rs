@@ -118,6 +118,10 @@ pub(crate) struct SimEngineArgs {
     /// Whether events show block hashes as integers, or else as bytes.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(crate) int_hashes: bool,
+    /// Leave tokens out of events, as nothing but a gateway that knows blocks by their hashes can
+    /// follow.
+    #[arg(long)]
+    pub(crate) no_event_tokens: bool,
     /// Hash algorithm of blocks (`--prefix-caching-hash-algo`).
     #[arg(long, value_name = "A", default_value = "sha256")]
     pub(crate) algo: Algorithm,

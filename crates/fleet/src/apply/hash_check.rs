@@ -422,6 +422,3 @@ fn text(report: &Report) -> String {
     let legs = report.legs.iter().map(ToString::to_string);
     found.into_iter().chain(legs).collect::<Vec<_>>().join("; ")
 }
-
-#[cfg(test)]
-mod tests;

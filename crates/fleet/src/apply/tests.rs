@@ -4,6 +4,8 @@ use kvasir_kv_hash::KeySpace;
 
 use super::*;
 
+mod hashes;
+
 const SIZE: u32 = 2;
 
 struct Rig {
