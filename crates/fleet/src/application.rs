@@ -9,6 +9,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use crate::apply::Applier;
 use crate::card::EngineCard;
 use crate::endpoint::Endpoint;
+use crate::hash_contract::HashContract;
 use crate::rank_stream::RankStream;
 use crate::refill::Refill;
 
@@ -67,6 +68,7 @@ impl Application {
     /// Nothing comes any more.
     pub(crate) fn end(mut self, why: &'static str) {
         self.to.stream.set_trust(Trust::Absent(AbsentReason::NoStream), why);
+        self.to.stream.set_hash_contract(&HashContract::default(), self.applier.hashes_checked());
         self.applier.forget();
     }
 }
@@ -82,6 +84,7 @@ fn is_heavy(update: &Update) -> bool {
 
 /// Runs `work`; where it is heavy, other tasks of the runtime's thread go on elsewhere meanwhile.
 pub(crate) fn off_the_scheduler<R>(heavy: bool, work: impl FnOnce() -> R) -> R {
-    let several = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    let several =
+        Handle::try_current().is_ok_and(|h| h.runtime_flavor() == RuntimeFlavor::MultiThread);
     if heavy && several { tokio::task::block_in_place(work) } else { work() }
 }

@@ -5,10 +5,14 @@ use std::sync::Arc;
 use kvasir_inventory::{Inventory, Overlap, Overlaps, Slot, Tier, Trust};
 use kvasir_kv_hash::Scope;
 
+use crate::application::off_the_scheduler;
 use crate::card::EngineCard;
 use crate::credit::Creditable;
 use crate::endpoint::Endpoint;
 use crate::identity::{Hashed, Keying};
+
+/// Prompts of so many tokens take the engine's hashes a millisecond or so.
+const LONG_TO_HASH: usize = 32_768;
 
 /// A request's prompts, as far as they are known.
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +165,9 @@ fn lookup(
             let mut keys = match &keyed.keying {
                 Keying::Tokens => inventory.keys(root, prompt, size, lookahead),
                 Keying::Engine(contract) => {
-                    let hashes = hashed.hashes(contract, prompt).unwrap_or_default();
+                    let long = prompt.len() > LONG_TO_HASH;
+                    let hashes = off_the_scheduler(long, || hashed.hashes(contract, prompt));
+                    let hashes = hashes.unwrap_or_default();
                     inventory.engine_keys(root, &hashes)
                 }
             };

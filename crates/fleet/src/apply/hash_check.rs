@@ -5,23 +5,21 @@
 //! not publish what it hashed besides tokens (vLLM up to 0.16), a verified contract tells plain
 //! blocks from others: there every block is checked.
 
-use kvasir_inventory::Tier;
+use kvasir_inventory::EngineHash;
 use kvasir_kv_events::{BlockStored, Event};
-use kvasir_kv_hash::detect::{
-    Detector, EventHash, Expected, Found, Leg, Report, Seeds, StoredEvent,
-};
-use kvasir_kv_hash::verify::{Contract, PublishedBlock, Verdict, Verifier};
+use kvasir_kv_hash::detect::Found;
+use kvasir_kv_hash::verify::{Contract, Verdict, Verifier};
 
 use crate::card::EngineCard;
 use crate::hash_contract::{HashContract, HashState};
-use crate::identity::{BlockIdentity, EngineHashing, HashAlgorithm, NoContract};
+use crate::identity::{BlockIdentity, NoContract};
 
-/// Seeds that are tried: the usual ones, so that a search takes a few milliseconds.
-const SEEDS: &str = "unset,0..127,1234,1337,12345,2023..2027,random,";
+use self::search::{blocks, causes, explain, is_plain, plain_events, search, text};
+
+mod search;
+
 /// Searches for a contract until everything is forgotten again.
 const SEARCHES: u8 = 3;
-/// Blocks that a search looks at.
-const SEARCHED_BLOCKS: usize = 64;
 /// Blocks that are checked before sampling begins.
 const FIRST: u64 = 256;
 /// Of so many blocks that come later, one is checked.
@@ -37,8 +35,8 @@ const ROOM_FOR_ALL: usize = 1 << 18;
 #[derive(Debug)]
 pub(super) struct HashCheck {
     identity: BlockIdentity,
-    /// The version in whose name the configured contract was made.
-    made_for: Option<Option<String>>,
+    /// Whether the engine had said what it is when the configured contract was made, and its version.
+    made_for: Option<(bool, Option<String>)>,
     verifier: Option<Verifier>,
     found: HashContract,
     /// Nothing more is to be learned until everything is forgotten.
@@ -135,9 +133,11 @@ impl HashCheck {
     /// A batch is about to be applied.
     pub(super) fn before(&mut self, events: &[Event], card: &EngineCard) {
         if let BlockIdentity::Engine(hashing) = &self.identity {
-            if self.made_for.as_ref().is_none_or(|version| *version != card.version) {
-                let contract = hashing.contract(Some(card).filter(|c| !c.models.is_empty()));
-                self.made_for = Some(card.version.clone());
+            let told = !card.models.is_empty();
+            let made_for = self.made_for.as_ref();
+            if made_for.is_none_or(|(had, version)| *had != told || *version != card.version) {
+                let contract = hashing.contract(Some(card).filter(|_| told));
+                self.made_for = Some((told, card.version.clone()));
                 self.configured(contract);
             }
         } else if self.verifier.is_none() && self.searches_left > 0 {
@@ -146,7 +146,7 @@ impl HashCheck {
     }
 
     /// Blocks are gone.
-    pub(super) fn removed(&mut self, hashes: &[kvasir_inventory::EngineHash]) {
+    pub(super) fn removed(&mut self, hashes: &[EngineHash]) {
         if let Some(verifier) = self.verifier.as_mut().filter(|verifier| !verifier.is_empty()) {
             hashes.iter().for_each(|hash| verifier.removed(hash.0));
         }
@@ -278,24 +278,11 @@ impl HashCheck {
 
     /// Looks for the contract of an engine of which none is promised.
     fn search(&mut self, events: &[Event], card: &EngineCard) {
-        let mut room = SEARCHED_BLOCKS;
-        let plain: Vec<&BlockStored> = events
-            .iter()
-            .filter_map(|event| match event {
-                Event::Stored(stored) if is_plain(stored) => Some(stored),
-                _ => None,
-            })
-            .skip_while(|stored| stored.parent.is_some())
-            .take_while(|stored| {
-                let fits = room > 0;
-                room = room.saturating_sub(stored.block_hashes.len());
-                fits
-            })
-            .collect();
+        let plain = plain_events(events);
         let Some(first) = plain.first() else { return };
         let published = first.extra_keys.is_some();
         self.searches_left -= 1;
-        let report = run(Detector::new().seeds(seeds()).only_whole_blocks(), &plain);
+        let report = search(&plain);
         let found = report.found.as_ref().map(|found| &found.found);
         if let Some(contract) = found.and_then(Contract::of_plain_blocks) {
             let room = if published { ROOM } else { ROOM_FOR_ALL };
@@ -316,109 +303,4 @@ impl HashCheck {
             self.unreproducible(cause, text(&report));
         }
     }
-}
-
-/// Whether an event's blocks look like those of a plain request, and its tokens are theirs.
-fn is_plain(stored: &BlockStored) -> bool {
-    let blocks = stored.block_hashes.len();
-    let lists = stored.lookahead_token_ids.as_ref().map_or(blocks, Vec::len);
-    let whole = blocks.checked_mul(stored.block_size as usize) == Some(stored.token_ids.len());
-    let named = stored.lora_id.is_some() || stored.lora_name.is_some();
-    let salted = stored.cache_salt.as_deref().is_some_and(|salt| !salt.is_empty());
-    let keyed = stored.extra_keys.iter().flatten().any(|keys| !keys.is_empty());
-    let here = stored.medium.tier() == Some(Tier::Device) && stored.group.unwrap_or(0) == 0;
-    let some = !stored.token_ids.is_empty() && lists == blocks;
-    whole && some && here && !named && !salted && !keyed
-}
-
-/// The blocks of a plain event.
-fn blocks(stored: &BlockStored) -> impl Iterator<Item = PublishedBlock<'_>> {
-    let parents =
-        std::iter::once(stored.parent).chain(stored.block_hashes.iter().copied().map(Some));
-    let tokens = stored.token_ids.chunks_exact((stored.block_size as usize).max(1));
-    let ahead = |at: usize| Some(stored.lookahead_token_ids.as_ref()?.get(at)?.as_slice());
-    stored.block_hashes.iter().zip(parents).zip(tokens).enumerate().map(
-        move |(at, ((hash, parent), tokens))| PublishedBlock {
-            hash: hash.0,
-            parent: parent.map(|parent| parent.0),
-            tokens,
-            ahead: ahead(at).unwrap_or_default(),
-        },
-    )
-}
-
-/// In what an engine differs from what is configured.
-fn explain(hashing: &EngineHashing, stored: &BlockStored) -> Report {
-    let algorithm = match hashing.algorithm {
-        HashAlgorithm::Vllm(algorithm) => Some(algorithm.as_str()),
-        HashAlgorithm::Sglang => None,
-    };
-    let expected = Expected {
-        engine: Some(if algorithm.is_some() { "vllm" } else { "sglang" }),
-        version: hashing.version,
-        algorithm,
-        seed: algorithm.map(|_| hashing.seed.as_deref()),
-        ..Expected::default()
-    };
-    run(Detector::new().seeds(seeds()).expect(expected), &[stored])
-}
-
-fn seeds() -> Seeds {
-    SEEDS.parse().unwrap_or_default()
-}
-
-fn run(detector: Detector<'_>, events: &[&BlockStored]) -> Report {
-    let int = |hash: &kvasir_inventory::EngineHash| EventHash::Int(hash.0);
-    let hashes: Vec<(Vec<EventHash>, Option<EventHash>, Vec<&[u32]>)> = events
-        .iter()
-        .map(|event| {
-            let ahead = event.lookahead_token_ids.iter().flatten().map(Vec::as_slice).collect();
-            (event.block_hashes.iter().map(int).collect(), event.parent.as_ref().map(int), ahead)
-        })
-        .collect();
-    let stored: Vec<StoredEvent<'_>> = events
-        .iter()
-        .zip(&hashes)
-        .map(|(event, (hashes, parent, ahead))| StoredEvent {
-            hashes,
-            parent: parent.as_ref(),
-            tokens: &event.token_ids,
-            block_size: event.block_size as usize,
-            lookahead: ahead,
-            ..StoredEvent::default()
-        })
-        .collect();
-    detector.run(&stored)
-}
-
-/// A word for each difference.
-fn causes(report: &Report) -> String {
-    let mut words: Vec<&str> = report
-        .legs
-        .iter()
-        .filter_map(|leg| match leg {
-            Leg::Engine { .. } => Some("engine"),
-            Leg::Algorithm { .. } => Some("algorithm"),
-            Leg::Seed { .. } => Some("seed"),
-            Leg::SeedUnknown { .. } => Some("seed_not_found"),
-            Leg::Generation { .. } => Some("generation"),
-            Leg::NothingFits { .. } => Some("nothing_fits"),
-            _ => None,
-        })
-        .collect();
-    if let Some(Found::Vllm { hash_block_size: Some(_), .. }) =
-        report.found.as_ref().map(|found| &found.found)
-    {
-        words.push("hash_block_size");
-    }
-    if words.is_empty() {
-        words.push("unexplained");
-    }
-    words.join(",")
-}
-
-fn text(report: &Report) -> String {
-    let found = report.found.as_ref().map(|found| found.found.to_string());
-    let legs = report.legs.iter().map(ToString::to_string);
-    found.into_iter().chain(legs).collect::<Vec<_>>().join("; ")
 }
