@@ -34,7 +34,7 @@ pub(super) fn plain_events(events: &[Event]) -> Vec<&BlockStored> {
 
 /// The contract behind these events, of which none is promised.
 pub(super) fn search(events: &[&BlockStored]) -> Report {
-    run(Detector::new().seeds(seeds()).only_whole_blocks(), events)
+    run(&Detector::new().seeds(seeds()).only_whole_blocks(), events)
 }
 
 /// Whether an event's blocks look like those of a plain request, and its tokens are theirs.
@@ -79,35 +79,42 @@ pub(super) fn explain(hashing: &EngineHashing, stored: &BlockStored) -> Report {
         seed: algorithm.map(|_| hashing.seed.as_deref()),
         ..Expected::default()
     };
-    run(Detector::new().seeds(seeds()).expect(expected), &[stored])
+    run(&Detector::new().seeds(seeds()).expect(expected), &[stored])
 }
 
 fn seeds() -> Seeds {
     SEEDS.parse().unwrap_or_default()
 }
 
-fn run(detector: Detector<'_>, events: &[&BlockStored]) -> Report {
-    let int = |hash: &EngineHash| EventHash::Int(hash.0);
-    let hashes: Vec<(Vec<EventHash>, Option<EventHash>, Vec<&[u32]>)> = events
-        .iter()
-        .map(|event| {
-            let ahead = event.lookahead_token_ids.iter().flatten().map(Vec::as_slice).collect();
-            (event.block_hashes.iter().map(int).collect(), event.parent.as_ref().map(int), ahead)
-        })
-        .collect();
-    let stored: Vec<StoredEvent<'_>> = events
-        .iter()
-        .zip(&hashes)
-        .map(|(event, (hashes, parent, ahead))| StoredEvent {
-            hashes,
-            parent: parent.as_ref(),
-            tokens: &event.token_ids,
-            block_size: event.block_size as usize,
-            lookahead: ahead,
-            ..StoredEvent::default()
-        })
-        .collect();
-    detector.run(&stored)
+/// Parts of an event in detection's form.
+struct Lists<'a> {
+    hashes: Vec<EventHash>,
+    parent: Option<EventHash>,
+    ahead: Vec<&'a [u32]>,
+}
+
+impl<'a> Lists<'a> {
+    fn of(stored: &'a BlockStored) -> Self {
+        let int = |hash: &EngineHash| EventHash::Int(hash.0);
+        Self {
+            hashes: stored.block_hashes.iter().map(int).collect(),
+            parent: stored.parent.as_ref().map(int),
+            ahead: stored.lookahead_token_ids.iter().flatten().map(Vec::as_slice).collect(),
+        }
+    }
+}
+
+fn run(detector: &Detector<'_>, events: &[&BlockStored]) -> Report {
+    let lists: Vec<Lists<'_>> = events.iter().map(|event| Lists::of(event)).collect();
+    let stored = events.iter().zip(&lists).map(|(event, lists)| StoredEvent {
+        hashes: &lists.hashes,
+        parent: lists.parent.as_ref(),
+        tokens: &event.token_ids,
+        block_size: event.block_size as usize,
+        lookahead: &lists.ahead,
+        ..StoredEvent::default()
+    });
+    detector.run(&stored.collect::<Vec<_>>())
 }
 
 /// A word for each difference.
