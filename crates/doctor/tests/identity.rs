@@ -69,7 +69,7 @@ fn by_the_engines_hashes_predictions_are_what_was_reported() {
         let by_tokens = agreeing(&residency(capture).unwrap(), name);
         let found = residency_by(capture, &engine(algorithm, *seed)).unwrap();
         assert_eq!(agreeing(&found, name), by_tokens);
-        assert!(by_tokens.1 >= 4, "{name}: {by_tokens:?} hit");
+        assert!(by_tokens.1 >= 3, "{name}: {by_tokens:?} hit");
         assert_eq!(found.hash_contracts, [format!("verified(vllm {algorithm})")], "{name}");
     }
 }
