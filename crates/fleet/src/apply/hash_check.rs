@@ -23,7 +23,7 @@ const SEARCHES: u8 = 3;
 /// Blocks that are checked before sampling begins.
 const FIRST: u64 = 256;
 /// Of so many blocks that come later, one is checked.
-const ONE_IN: u64 = 64;
+const ONE_IN: u64 = 256;
 /// Blocks of one event that are checked as a sample.
 const OF_ONE_EVENT: usize = 64;
 /// Digests remembered to go on from, in samples.
