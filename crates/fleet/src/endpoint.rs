@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
 use http::uri::Authority;
-use kvasir_inventory::{AbsentReason, Overlap, Overlaps, Tier, Trust};
+use kvasir_inventory::{AbsentReason, Overlap, Overlaps, SuspectReason, Tier, Trust};
 use parking_lot::{Mutex, RwLock};
 
 use crate::card::EngineCard;
@@ -12,6 +13,10 @@ use crate::credit::Creditable;
 use crate::engine::{Engine, Exclusion};
 use crate::evidence::BlockShape;
 use crate::load::{LoadCounters, PrefillRate};
+use crate::parity::counters::Counters;
+use crate::parity::hits::{Change, HitExample, HitParity, Now};
+use crate::parity::report::Report;
+use crate::parity::{Prediction, Stamp, Unjudged};
 use crate::rank_stream::RankStream;
 use crate::signals::Signals;
 
@@ -31,6 +36,7 @@ pub struct Endpoint {
     signals: Mutex<Scrape>,
     streams: RwLock<Streams>,
     carried_extras: AtomicBool,
+    parity: HitParity,
     /// Tokens per block, 0 while unknown.
     block_size: AtomicU32,
     /// Tokens behind a block that are part of its identity.
@@ -51,6 +57,8 @@ struct Streams {
     incomplete: bool,
     /// Grows whenever the list changes, by at least the epochs of those that left.
     retired: u64,
+    /// Grows likewise.
+    gone: Stamp,
 }
 
 impl Endpoint {
@@ -69,6 +77,7 @@ impl Endpoint {
             signals: Mutex::new(Scrape::default()),
             streams: RwLock::new(Streams { list: streams, ..Streams::default() }),
             carried_extras: AtomicBool::new(false),
+            parity: HitParity::new(),
             block_size: AtomicU32::new(0),
             lookahead: AtomicU32::new(0),
         }
@@ -146,10 +155,29 @@ impl Endpoint {
     }
 
     /// The cached tokens an answer reports: `number`, or 0 for an answer without a number from an
-    /// engine that has reported one before (vLLM 0.20 says null for none). `None` where the engine
-    /// does not report.
-    pub fn reported_cached_tokens(&self, number: Option<u64>) -> Option<u64> {
-        self.engine.reported_cached_tokens(number)
+    /// engine that has reported one before, in its present life and in answers of the same API and
+    /// form (vLLM 0.20 says null for none). `None` where the engine does not report.
+    pub fn reported_cached_tokens(
+        &self,
+        api: &'static str,
+        streamed: bool,
+        number: Option<u64>,
+    ) -> Option<u64> {
+        self.parity.reported(self.creditable().stamp, api, streamed, number)
+    }
+
+    /// Holds what an answer reports against what was predicted when the endpoint was chosen for it.
+    /// The endpoint's trust may change, now or a little later.
+    pub fn judge(&self, prediction: Result<Prediction, Unjudged>, report: &Report<'_>) {
+        let change = self.parity.judge(prediction, report, self.now());
+        self.tell(change);
+    }
+
+    /// The last request of which the engine hit less than was predicted, since its blocks were
+    /// last forgotten.
+    #[must_use]
+    pub fn hit_example(&self) -> Option<HitExample> {
+        self.parity.read(|state| state.example.clone())
     }
 
     /// Tokens per block; `None` while unknown.
@@ -233,6 +261,46 @@ impl Endpoint {
         *self.signals.lock() = Scrape { signals, own_in_flight };
     }
 
+    /// No metrics page came: what it would say is unknown.
+    pub(crate) fn unread(&self) {
+        self.set_signals(Signals::default(), 0);
+        self.counters_read(self.parity.moves(), None);
+    }
+
+    pub(crate) fn parity(&self) -> &HitParity {
+        &self.parity
+    }
+
+    /// A metrics page came with these counters, or none did; it was asked for when the parity's
+    /// [`moves`](HitParity::moves) were so many.
+    pub(crate) fn counters_read(&self, moves: u64, counters: Option<Counters>) {
+        let change = self.parity.page(moves, counters, self.now());
+        self.tell(change);
+    }
+
+    fn now(&self) -> Now {
+        Now { at: Instant::now(), stamp: self.creditable().stamp }
+    }
+
+    /// A change is a log line and counted, as those of event streams are.
+    fn tell(&self, change: Option<Change>) {
+        let Some(Change { suspected, why, example }) = change else { return };
+        let stream = self.streams_creditable().trust;
+        let suspect = Trust::Suspect(SuspectReason::HitMismatch);
+        let (before, now) = if suspected { (stream, suspect) } else { (suspect, stream) };
+        let (endpoint, rank) = (self.url(), self.rank);
+        if let Some(HitExample { request_id, prompt_tokens, predicted, reported, .. }) = example {
+            tracing::warn!(endpoint, rank, %before, %now, why, request_id, prompt_tokens, predicted,
+                reported, "engine hits less than its events promise; no credit");
+        } else {
+            tracing::info!(endpoint, rank, %before, %now, why, "trust changed");
+        }
+        metrics::counter!("kvasir_trust_transitions_total", "endpoint" => endpoint.to_owned(),
+            "rank" => rank.map_or_else(|| "all".to_owned(), |rank| rank.to_string()),
+            "from" => before.to_string(), "to" => now.to_string(), "reason" => why)
+        .increment(1);
+    }
+
     pub(crate) fn set_block_size(&self, size: u32) {
         self.block_size.store(size, Ordering::Relaxed);
     }
@@ -254,28 +322,55 @@ impl Endpoint {
         let mut streams = self.streams.write();
         let gone = streams.list.iter().map(|stream| stream.creditable().epoch).sum::<u64>();
         let retired = streams.retired + gone + 1;
-        *streams = Streams { list, incomplete, retired };
+        let another = Stamp { life: 1, picture: 1, breaks: 1 };
+        let gone = streams.list.iter().fold(streams.gone.and(another), |gone, stream| {
+            gone.and(stream.creditable().stamp)
+        });
+        *streams = Streams { list, incomplete, retired, gone };
     }
 
     /// Whether its blocks may be credited now: those of all ranks or none.
     pub(crate) fn creditable(&self) -> Creditable {
+        let mut all = self.streams_creditable();
+        if all.trust.credits() && self.parity.suspects(all.stamp) {
+            all.trust = Trust::Suspect(SuspectReason::HitMismatch);
+            all.credits = false;
+        }
+        all
+    }
+
+    /// How many tokens at the end of what it holds it does not hit, by its hit profile.
+    pub(crate) fn dropped_tokens(&self, stamp: Stamp, block: u32) -> u32 {
+        self.parity.dropped_blocks(stamp).saturating_mul(block)
+    }
+
+    /// [`creditable`](Self::creditable), as far as the event streams go.
+    fn streams_creditable(&self) -> Creditable {
         let streams = self.streams.read();
         let nothing = Creditable {
             trust: Trust::Exact,
             credits: !streams.incomplete,
+            predicts: !streams.incomplete,
+            judged: !streams.incomplete,
             epoch: streams.retired,
+            stamp: streams.gone,
         };
         let mut all = streams.list.iter().fold(nothing, |all, stream| {
             let one = stream.creditable();
             Creditable {
                 trust: least(all.trust, one.trust),
                 credits: all.credits && one.credits,
+                predicts: all.predicts && one.predicts,
+                judged: all.judged && one.judged,
                 epoch: all.epoch + one.epoch,
+                stamp: all.stamp.and(one.stamp),
             }
         });
         if streams.incomplete || streams.list.is_empty() {
             all.trust = Trust::Absent(AbsentReason::TooManyRanks);
             all.credits = false;
+            all.predicts = false;
+            all.judged = false;
         }
         all
     }
