@@ -163,7 +163,9 @@ impl Endpoint {
         streamed: bool,
         number: Option<u64>,
     ) -> Option<u64> {
-        self.parity.reported(self.creditable().stamp, api, streamed, number)
+        let (reported, change) = self.parity.reported(self.now(), api, streamed, number);
+        self.tell(change);
+        reported
     }
 
     /// Holds what an answer reports against what was predicted when the endpoint was chosen for it.

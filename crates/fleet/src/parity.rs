@@ -33,6 +33,15 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
+    /// The later of two, whichever was read first.
+    pub(crate) fn later(self, other: Self) -> Self {
+        Self {
+            life: self.life.max(other.life),
+            picture: self.picture.max(other.picture),
+            breaks: self.breaks.max(other.breaks),
+        }
+    }
+
     /// Of several streams together.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {

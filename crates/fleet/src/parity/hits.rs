@@ -73,7 +73,7 @@ pub struct HitExample {
     /// The client's name for the request; none where it gave none, or where the engine's counters
     /// showed the difference.
     pub request_id: Option<String>,
-    /// The API's path; none where the engine's counters showed the difference.
+    /// The API; none where the engine's counters showed the difference.
     pub api: Option<&'static str>,
     /// Prompt tokens.
     pub prompt_tokens: u64,
@@ -131,14 +131,12 @@ impl HitParity {
     /// See [`super::report::Reporting::read`].
     pub(crate) fn reported(
         &self,
-        stamp: Stamp,
+        now: Now,
         api: &'static str,
         streamed: bool,
         number: Option<u64>,
-    ) -> Option<u64> {
-        let mut state = self.state.lock();
-        state.align(stamp);
-        state.reporting.read(api, streamed, number)
+    ) -> (Option<u64>, Option<Change>) {
+        self.with(now, |state| state.reporting.read(api, streamed, number))
     }
 
     /// Takes in an answer.
@@ -149,19 +147,20 @@ impl HitParity {
         now: Now,
     ) -> Option<Change> {
         let compared = compared(prediction, report, now.stamp);
-        self.with(now, |state| {
+        let ((), change) = self.with(now, |state| {
             let held = compared.and_then(|(prediction, reported)| {
                 if state.held.len() >= MAX_HELD {
                     return Err(Unjudged::Surplus);
                 }
                 let id = bounded(report.request_id);
-                state.hold_usage(now, prediction, reported, id, report.api);
+                state.hold_usage(prediction, reported, id, report.api);
                 Ok(())
             });
             if let Err(why) = held {
                 state.totals.unjudged[why as usize] += 1;
             }
-        })
+        });
+        change
     }
 
     /// A request was sent.
@@ -186,7 +185,8 @@ impl HitParity {
         counters: Option<Counters>,
         now: Now,
     ) -> Option<Change> {
-        self.with(now, |state| state.page(moves, counters, now))
+        let ((), change) = self.with(now, |state| state.page(moves, counters));
+        change
     }
 
     /// Reads the state, for metrics.
@@ -195,21 +195,22 @@ impl HitParity {
     }
 
     /// Lets what was held long enough count, does `then`, and tells what changed.
-    fn with(&self, now: Now, then: impl FnOnce(&mut State)) -> Option<Change> {
+    fn with<R>(&self, now: Now, then: impl FnOnce(&mut State) -> R) -> (R, Option<Change>) {
         let mut state = self.state.lock();
         let before = state.suspects();
-        state.align(now.stamp);
-        state.ripen(now.at);
-        then(&mut state);
+        let stamp = state.align(now);
+        state.ripen();
+        let result = then(&mut state);
         let after = state.suspects();
         let of = |yes: bool, count: u64| if yes { count.wrapping_add(1) } else { 0 };
-        self.suspected.store(of(after, now.stamp.picture), Ordering::Relaxed);
-        self.drops.store(of(state.drops_last_block(), now.stamp.life), Ordering::Relaxed);
-        (before != after).then(|| Change {
+        self.suspected.store(of(after, stamp.picture), Ordering::Relaxed);
+        self.drops.store(of(state.drops_last_block(), stamp.life), Ordering::Relaxed);
+        let change = (before != after).then(|| Change {
             suspected: after,
             why: state.why(),
             example: state.example.clone().filter(|_| after),
-        })
+        });
+        (result, change)
     }
 }
 

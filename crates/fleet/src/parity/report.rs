@@ -3,7 +3,7 @@
 /// What an engine's answer says, and to what.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
-    /// The path of the request, as it names the API.
+    /// The API's name, as metrics have it.
     pub api: &'static str,
     /// Whether the answer was streamed.
     pub streamed: bool,

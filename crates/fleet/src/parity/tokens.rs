@@ -64,7 +64,7 @@ pub struct TokenExample {
 pub struct TokenState {
     /// The model asked for.
     pub model: String,
-    /// The API's path.
+    /// The API.
     pub api: &'static str,
     /// Whether counts differ too often for the prompts to be taken as known.
     pub mismatch: bool,
@@ -172,7 +172,7 @@ impl TokenParity {
 mod tests {
     use super::*;
 
-    const CHAT: &str = "/v1/chat/completions";
+    const CHAT: &str = "chat";
 
     fn report(api: &'static str, prompt_tokens: Option<u64>) -> Report<'static> {
         Report {
@@ -195,10 +195,10 @@ mod tests {
         for n in 0..8 {
             assert!(!parity.mismatch(1, "m", CHAT), "{n}");
             answer(&parity, 1, CHAT, 107);
-            answer(&parity, 1, "/v1/completions", 100);
+            answer(&parity, 1, "completions", 100);
         }
         assert!(parity.mismatch(1, "m", CHAT));
-        assert!(!parity.mismatch(1, "m", "/v1/completions"));
+        assert!(!parity.mismatch(1, "m", "completions"));
         assert!(!parity.mismatch(1, "other", CHAT) && !parity.mismatch(2, "m", CHAT));
         let [chat, plain] = parity.states().try_into().unwrap();
         assert_eq!((chat.api, chat.equal, chat.different, chat.mismatch), (CHAT, 0, 8, true));

@@ -14,6 +14,8 @@ use crate::parity::{Prediction, Stamp, Unjudged};
 pub(crate) struct State {
     /// What everything below was learned in.
     stamp: Stamp,
+    /// The latest moment known.
+    at: Option<Instant>,
     pub(super) reporting: Reporting,
     pub(super) held: VecDeque<Held>,
     usage: Window,
@@ -58,7 +60,8 @@ pub(crate) struct Totals {
 /// A comparison that does not count yet.
 #[derive(Debug)]
 pub(super) struct Held {
-    at: Instant,
+    /// When it was made.
+    at: Option<Instant>,
     stamp: Stamp,
     oracle: Oracle,
     tolerance: u64,
@@ -89,9 +92,13 @@ impl Profile {
 }
 
 impl State {
-    /// Forgets what was learned of a cache or a life that is gone.
-    pub(super) fn align(&mut self, stamp: Stamp) {
-        let known = std::mem::replace(&mut self.stamp, stamp);
+    /// Forgets what was learned of a cache or a life that is gone; what it is about now. Two may
+    /// come in the wrong order: time does not go back.
+    pub(super) fn align(&mut self, now: Now) -> Stamp {
+        let known = self.stamp;
+        let stamp = known.later(now.stamp);
+        self.stamp = stamp;
+        self.at = self.at.max(Some(now.at));
         if stamp.picture != known.picture {
             self.usage = Window::default();
             self.counters = Window::default();
@@ -102,6 +109,7 @@ impl State {
             self.profile = Profile::default();
             self.reporting = Reporting::default();
         }
+        stamp
     }
 
     /// Whether the endpoint over-predicts, as far as is known.
@@ -126,7 +134,6 @@ impl State {
 
     pub(super) fn hold_usage(
         &mut self,
-        now: Now,
         prediction: Prediction,
         reported: u64,
         request_id: Option<String>,
@@ -134,8 +141,8 @@ impl State {
     ) {
         let Prediction { tokens, held, block, prompt, .. } = prediction;
         self.held.push_back(Held {
-            at: now.at,
-            stamp: now.stamp,
+            at: self.at,
+            stamp: prediction.stamp,
             oracle: Oracle::Usage,
             tolerance: u64::from(block),
             held: Some((u64::from(held), u64::from(block))),
@@ -149,15 +156,15 @@ impl State {
         });
     }
 
-    pub(super) fn page(&mut self, moves: u64, counters: Option<Counters>, now: Now) {
-        match self.ledger.page(moves, counters, now.stamp) {
+    pub(super) fn page(&mut self, moves: u64, counters: Option<Counters>) {
+        match self.ledger.page(moves, counters, self.stamp) {
             None => {}
             Some(Closed::Foreign) => self.totals.foreign += 1,
             Some(Closed::Void) => self.totals.void += 1,
             // One a page: it needs no bound of its own.
             Some(Closed::Ours(sum, hits)) => self.held.push_back(Held {
-                at: now.at,
-                stamp: now.stamp,
+                at: self.at,
+                stamp: self.stamp,
                 oracle: Oracle::Counters,
                 tolerance: sum.tolerance,
                 held: None,
@@ -173,9 +180,9 @@ impl State {
     }
 
     /// Lets all count that was held long enough, unless its ground is gone.
-    pub(super) fn ripen(&mut self, at: Instant) {
+    pub(super) fn ripen(&mut self) {
         while let Some(first) = self.held.front()
-            && at.saturating_duration_since(first.at) >= HOLD
+            && self.at >= first.at.map(|at| at + HOLD)
             && let Some(held) = self.held.pop_front()
         {
             if held.stamp == self.stamp {
