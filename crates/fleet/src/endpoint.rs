@@ -325,9 +325,10 @@ impl Endpoint {
         let gone = streams.list.iter().map(|stream| stream.creditable().epoch).sum::<u64>();
         let retired = streams.retired + gone + 1;
         let another = Stamp { life: 1, picture: 1, breaks: 1 };
-        let gone = streams.list.iter().fold(streams.gone.and(another), |gone, stream| {
-            gone.and(stream.creditable().stamp)
-        });
+        let gone = streams
+            .list
+            .iter()
+            .fold(streams.gone.and(another), |gone, stream| gone.and(stream.creditable().stamp));
         *streams = Streams { list, incomplete, retired, gone };
     }
 

@@ -86,7 +86,8 @@ fn pool_state(pool: &Pool) -> Value {
 
 /// Where engines and predictions differ, with an example each; `None` where nothing was seen.
 fn parity_state(pool: &Pool) -> Option<Value> {
-    let hits = pool.members().iter().filter_map(|member| {
+    let members = pool.members();
+    let hits = members.iter().filter_map(|member| {
         let HitExample { request_id, api, prompt_tokens, predicted, reported } =
             member.hit_example()?;
         let example = json!({

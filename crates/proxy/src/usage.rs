@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn responses_have_words_of_their_own() {
-        let answer = br#"{"usage":{"input_tokens":230,"input_tokens_details":{"cached_tokens":192}}}"#;
+        let answer =
+            br#"{"usage":{"input_tokens":230,"input_tokens_details":{"cached_tokens":192}}}"#;
         assert_eq!(read_as(Some(Api::Responses), &[answer]), FOUND);
         assert_eq!(read(&[answer]).prompt_tokens, None);
     }

@@ -68,9 +68,9 @@ impl Ledger {
         self.open = self.open.saturating_sub(1);
         self.moves += 1;
         let sum = &mut self.sum;
-        let Some(prediction) = prediction.filter(|known| {
-            known.on_device && sum.stamp.is_none_or(|stamp| stamp == known.stamp)
-        }) else {
+        let Some(prediction) = prediction
+            .filter(|known| known.on_device && sum.stamp.is_none_or(|stamp| stamp == known.stamp))
+        else {
             self.void = true;
             return;
         };
@@ -175,13 +175,8 @@ mod tests {
         assert_eq!(page(&mut ledger, at(1000.0, 500.0)), None, "nothing was asked");
         ask(&mut ledger, 100, 64);
         ask(&mut ledger, 50, 32);
-        let sum = Sum {
-            requests: 2,
-            prompt: 150,
-            predicted: 96,
-            tolerance: 32,
-            stamp: Some(STAMP),
-        };
+        let sum =
+            Sum { requests: 2, prompt: 150, predicted: 96, tolerance: 32, stamp: Some(STAMP) };
         assert_eq!(page(&mut ledger, at(1150.0, 580.0)), Some(Closed::Ours(sum, 80)));
         ask(&mut ledger, 100, 64);
         assert_eq!(page(&mut ledger, at(1400.0, 580.0)), Some(Closed::Foreign));

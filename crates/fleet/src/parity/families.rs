@@ -97,7 +97,12 @@ fn render_unjudged(page: &mut String, known: &[Known]) {
 
 fn render_windows(page: &mut String, known: &[Known]) {
     let name = "hit_window_size";
-    header(page, name, "gauge", "Comparisons in the window that decides on hit_mismatch, at most 20.");
+    header(
+        page,
+        name,
+        "gauge",
+        "Comparisons in the window that decides on hit_mismatch, at most 20.",
+    );
     for one in known {
         for ((_, oracle), (len, _)) in ORACLES.iter().zip(one.windows) {
             sample(page, name, &one.with(&[("oracle", oracle)]), f64::from(len));

@@ -179,12 +179,7 @@ impl HitParity {
     }
 
     /// A metrics page came, or did not; it was asked for at `moves`.
-    pub(crate) fn page(
-        &self,
-        moves: u64,
-        counters: Option<Counters>,
-        now: Now,
-    ) -> Option<Change> {
+    pub(crate) fn page(&self, moves: u64, counters: Option<Counters>, now: Now) -> Option<Change> {
         let ((), change) = self.with(now, |state| state.page(moves, counters));
         change
     }

@@ -139,10 +139,24 @@ impl TokenParity {
         drop(known);
         if let Some(example) = log {
             let TokenExample { request_id, endpoint, streamed, counted, reported } = example;
-            tracing::warn!(model, api = report.api, endpoint, request_id, streamed, counted,
-                reported, mismatch, "engine counts other prompt tokens: template or tokenizer differ");
+            tracing::warn!(
+                model,
+                api = report.api,
+                endpoint,
+                request_id,
+                streamed,
+                counted,
+                reported,
+                mismatch,
+                "engine counts other prompt tokens: template or tokenizer differ"
+            );
         } else if changed {
-            tracing::info!(model, api = report.api, mismatch, "engine counts the same prompt tokens again");
+            tracing::info!(
+                model,
+                api = report.api,
+                mismatch,
+                "engine counts the same prompt tokens again"
+            );
         }
     }
 

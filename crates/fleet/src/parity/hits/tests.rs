@@ -267,7 +267,10 @@ fn the_engines_counters_are_silent_where_answers_rule() {
         segment(&mut scene, &mut totals, 160, 0);
     }
     assert!(!scene.suspected() && scene.changes.is_empty());
-    assert!(scene.parity.read(|state| state.totals.counters.verdicts[2]) >= 38, "but they are shown");
+    assert!(
+        scene.parity.read(|state| state.totals.counters.verdicts[2]) >= 38,
+        "but they are shown"
+    );
 }
 
 #[test]
