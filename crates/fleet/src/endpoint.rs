@@ -179,7 +179,8 @@ impl Endpoint {
     /// last forgotten.
     #[must_use]
     pub fn hit_example(&self) -> Option<HitExample> {
-        self.parity.read(|state| state.example.clone())
+        let stamp = self.creditable().stamp;
+        self.parity.read(|state| state.example(stamp))
     }
 
     /// Tokens per block; `None` while unknown.

@@ -203,7 +203,7 @@ impl HitParity {
         let change = (before != after).then(|| Change {
             suspected: after,
             why: state.why(),
-            example: state.example.clone().filter(|_| after),
+            example: state.example(stamp).filter(|_| after),
         });
         (result, change)
     }

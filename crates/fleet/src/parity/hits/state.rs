@@ -24,7 +24,7 @@ pub(crate) struct State {
     pub(super) ledger: Ledger,
     pub(crate) totals: Totals,
     /// The last over-prediction in this picture.
-    pub(crate) example: Option<HitExample>,
+    example: Option<HitExample>,
     why: &'static str,
 }
 
@@ -121,6 +121,11 @@ impl State {
         self.profile.drops
     }
 
+    /// The last over-prediction of the picture that `stamp` is of.
+    pub(crate) fn example(&self, stamp: Stamp) -> Option<HitExample> {
+        self.example.clone().filter(|_| self.stamp.picture == stamp.picture)
+    }
+
     pub(super) fn why(&self) -> &'static str {
         self.why
     }
@@ -215,7 +220,10 @@ impl State {
             return;
         }
         let over = verdict == Verdict::Over;
-        if over {
+        // A request of its own says more than a span of the counters.
+        let better =
+            case.api.is_some() || self.example.as_ref().is_none_or(|known| known.api.is_none());
+        if over && better {
             self.example = Some(case);
         }
         self.rule(oracle, over);

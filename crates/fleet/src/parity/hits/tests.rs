@@ -66,6 +66,10 @@ impl Scene {
         self.parity.suspects(self.stamp)
     }
 
+    fn example(&self) -> Option<HitExample> {
+        self.parity.read(|state| state.example(self.stamp))
+    }
+
     fn unjudged(&self, why: Unjudged) -> u64 {
         self.parity.read(|state| state.totals.unjudged[why as usize])
     }
@@ -84,7 +88,7 @@ fn an_endpoint_that_hits_less_is_suspected_with_an_example_and_restored_when_it_
     assert!(!scene.suspected(), "nothing counts at once");
     scene.ripen();
     assert!(scene.suspected());
-    let example = scene.parity.read(|state| state.example.clone()).unwrap();
+    let example = scene.example().unwrap();
     assert_eq!((example.predicted, example.reported), (160, 143));
     assert_eq!((example.request_id.as_deref(), example.api), (Some("ask"), Some("completions")));
     for _ in 0..13 {
@@ -156,7 +160,7 @@ fn a_clear_ends_the_suspicion_and_a_broken_connection_does_not() {
     assert!(!scene.suspected(), "before anything was judged");
     scene.ripen();
     assert_eq!(scene.changes, [true, false]);
-    assert_eq!(scene.parity.read(|state| state.example.clone()), None);
+    assert_eq!(scene.example(), None);
     // A late witness of the old picture does not bring it back.
     scene.stamp = FIRST;
     scene.ripen();
