@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use kvasir_balance::PolicyKind;
 use kvasir_fleet::{
-    EndpointSpec, Fleet, FleetSpec, Pool, PoolSpec, PromptTokens, RankAddressingKind, Report,
-    samples,
+    Chosen, EndpointSpec, Fleet, FleetSpec, Pool, PoolSpec, PromptTokens, RankAddressingKind,
+    Report, samples,
 };
 use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;
@@ -16,6 +16,7 @@ use kvasir_prompt::{Api, Renderer};
 use kvasir_testkit::engine::{EngineConfig, FakeEngine, Model};
 use kvasir_testkit::publisher::{FakePublisher, PublisherOptions};
 
+use crate::naive::{Chain, Naive};
 use crate::recording::{Line, Recording, Request};
 use crate::{DEADLINE, captures, prompt_of, testdata};
 
@@ -92,21 +93,32 @@ impl Scene {
         }
     }
 
-    /// Routes the request and judges its recorded answer.
-    fn ask(&self, prompt: &[u32], salt: Option<&str>, adapter: Option<&str>, request: &Request) {
-        let prompts = [prompt.to_vec()];
-        let count = prompt.len() as u64;
+    fn choose(&self, prompt: &Chain) -> Chosen {
+        let Chain { lora, salt, tokens } = prompt;
         let evidence = self.pool.evidence(&PromptTokens {
-            prompts: Some(&prompts),
-            count,
+            prompts: Some(std::slice::from_ref(tokens)),
+            count: tokens.len() as u64,
             exact: true,
-            adapter,
-            salt,
+            adapter: lora.as_deref(),
+            salt: salt.as_deref(),
         });
-        let model = adapter.unwrap_or(self.pool.model());
-        let chosen = self.pool.choose(model, &evidence, &[]).unwrap();
+        let model = lora.as_deref().unwrap_or(self.pool.model());
+        self.pool.choose(model, &evidence, &[]).unwrap()
+    }
+
+    /// Routes the request, when all events before it are applied, and judges its recorded answer.
+    async fn ask(&self, prompt: &Chain, request: &Request, resident: usize) {
+        let start = Instant::now();
+        let mut chosen = self.choose(prompt);
+        while chosen.decision.overlap.resident() as usize != resident {
+            let overlap = chosen.decision.overlap;
+            assert!(start.elapsed() < DEADLINE, "{}: {overlap:?} {resident}", request.step);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            chosen = self.choose(prompt);
+        }
+        let count = prompt.tokens.len() as u64;
         let endpoint = chosen.reservation.endpoint();
-        if salt.is_some() || adapter.is_some() {
+        if prompt.salt.is_some() || prompt.lora.is_some() {
             endpoint.carried_extras();
         }
         let api = Api::from_path(&request.path).unwrap().as_str();
@@ -129,16 +141,21 @@ async fn play(path: PathBuf, renderer: Arc<Renderer>) -> Option<(f64, f64)> {
     let recording = Recording::read(&path)?;
     let name = path.file_name().unwrap().to_string_lossy().into_owned();
     let scene = Scene::start(&recording).await;
-    let (mut batches, mut asked) = (0.0, 0.0);
+    let (mut naive, mut batches, mut asked) = (Naive::default(), 0.0, 0.0);
     for line in &recording.lines {
         match line {
             Line::Request(request) => {
                 let prompts = prompt_of(&renderer, &recording.card, request);
                 let [prompt] = prompts.as_slice() else { continue };
-                scene.ask(&prompt.tokens, prompt.salt.as_deref(), prompt.lora.as_deref(), request);
+                // The last token is computed anew.
+                let mut usable = prompt.clone();
+                usable.tokens.pop();
+                let resident = naive.resident(&usable, recording.block_size);
+                scene.ask(prompt, request, resident).await;
                 asked += 1.0;
             }
-            Line::Batch { payload, .. } => {
+            Line::Batch { payload, events } => {
+                naive.apply(events);
                 scene.publisher.publish(payload.clone());
                 batches += 1.0;
                 scene.until("stream_batches_total", &[], batches).await;
