@@ -93,6 +93,16 @@ impl Scene {
         }
     }
 
+    /// Waits until so many answers are accounted for.
+    async fn until_judged(&self, asked: f64) {
+        let start = Instant::now();
+        let judged = || self.sum("hit_judged_total", &[("oracle", "usage")]);
+        while judged() + self.sum("hit_unjudged_total", &[]) < asked {
+            assert!(start.elapsed() < DEADLINE, "{} of {asked}", judged());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     fn choose(&self, prompt: &Chain) -> Chosen {
         let Chain { lora, salt, tokens } = prompt;
         let evidence = self.pool.evidence(&PromptTokens {
@@ -155,6 +165,13 @@ async fn play(path: PathBuf, renderer: Arc<Renderer>) -> Option<(f64, f64)> {
                 asked += 1.0;
             }
             Line::Batch { payload, events } => {
+                let clears =
+                    |event: &serde_json::Value| event.to_string().contains("AllBlocksCleared");
+                // The server went on for longer than this recording is played: what was asked
+                // before a clear counts, as it did there.
+                if events.iter().any(clears) {
+                    scene.until_judged(asked).await;
+                }
                 naive.apply(events);
                 scene.publisher.publish(payload.clone());
                 batches += 1.0;
@@ -162,13 +179,8 @@ async fn play(path: PathBuf, renderer: Arc<Renderer>) -> Option<(f64, f64)> {
             }
         }
     }
+    scene.until_judged(asked).await;
     let usage = [("oracle", "usage")];
-    let unjudged = || scene.sum("hit_unjudged_total", &[]);
-    let start = Instant::now();
-    while scene.sum("hit_judged_total", &usage) + unjudged() < asked {
-        assert!(start.elapsed() < DEADLINE, "{name}: not all are accounted for");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
     let verdict = |verdict| scene.sum("hit_judged_total", &[usage[0], ("verdict", verdict)]);
     assert_eq!((verdict("over"), verdict("under")), (0.0, 0.0), "{name}");
     assert_eq!(scene.sum("endpoint_trust", &[("reason", "hit_mismatch")]), 0.0, "{name}");
@@ -187,5 +199,5 @@ async fn no_recorded_server_comes_under_suspicion() {
     let judged: f64 = played.iter().map(|(judged, _)| judged).sum();
     let hit: f64 = played.iter().map(|(_, hit)| hit).sum();
     println!("{} recordings, {judged} requests judged, {hit} tokens hit", played.len());
-    assert!(played.len() >= 15 && judged > 150.0 && hit > 1000.0);
+    assert!(played.len() >= 15 && judged > 200.0 && hit > 10_000.0);
 }
