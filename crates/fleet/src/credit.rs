@@ -3,6 +3,8 @@
 use kvasir_inventory::{AbsentReason, SuspectReason, Trust};
 use kvasir_kv_events::{BlockStored, Event, Update};
 
+use crate::parity::Stamp;
+
 /// What is believed of the event stream.
 #[derive(Debug)]
 pub(crate) struct Credit {
@@ -17,6 +19,7 @@ pub(crate) struct Credit {
     pub(crate) carried_extras: bool,
     /// Blocks are told apart all the same: by the engine's hashes.
     pub(crate) told_apart: bool,
+    pub(crate) stamp: Stamp,
 }
 
 /// Whether an endpoint's blocks may be credited at one moment.
@@ -24,7 +27,12 @@ pub(crate) struct Credit {
 pub(crate) struct Creditable {
     pub(crate) trust: Trust,
     pub(crate) credits: bool,
+    /// Whether they might be, if the engine had not been seen to hit less than was predicted.
+    pub(crate) predicts: bool,
+    /// Whether such a prediction may be held against what the engine hits.
+    pub(crate) judged: bool,
     pub(crate) epoch: u64,
+    pub(crate) stamp: Stamp,
 }
 
 /// Whether an engine publishes what its blocks were hashed with besides tokens.
@@ -54,6 +62,7 @@ impl Credit {
             extras: Extras::Published,
             carried_extras: false,
             told_apart: false,
+            stamp: Stamp::default(),
         }
     }
 
@@ -63,13 +72,17 @@ impl Credit {
         match update {
             Update::Forget { .. } => {
                 self.told_apart = false;
+                self.stamp.life += 1;
+                self.emptied();
                 self.withhold();
             }
             Update::Trust { .. } => {}
             Update::Batch { batch, .. } => {
                 for event in &batch.events {
-                    if let Event::Stored(stored) = event {
-                        self.extras = Extras::of(stored);
+                    match event {
+                        Event::Stored(stored) => self.extras = Extras::of(stored),
+                        Event::Cleared => self.emptied(),
+                        Event::Removed(_) => {}
                     }
                 }
             }
@@ -84,19 +97,44 @@ impl Credit {
         {
             self.withheld = false;
         }
+        // What was looked up while the blocks went away is of neither picture.
+        if clears(update) {
+            self.emptied();
+        }
+    }
+
+    /// All blocks go away.
+    pub(crate) fn emptied(&mut self) {
+        self.stamp.picture += 1;
+    }
+
+    /// Takes in the stream's trust; what it was.
+    pub(crate) fn set_trust(&mut self, trust: Trust) -> Trust {
+        if !is_sound(trust) {
+            self.stamp.breaks += 1;
+        }
+        std::mem::replace(&mut self.trust, trust)
     }
 
     /// Credits nobody until a sound trust is told.
     pub(crate) fn withhold(&mut self) {
         self.withheld = true;
         self.epoch += 1;
+        self.stamp.breaks += 1;
     }
 
     /// Whether blocks may be credited now.
     pub(crate) fn now(&self) -> Creditable {
         let trust = self.effective();
         let credits = trust.credits() && !self.withheld;
-        Creditable { trust, credits, epoch: self.epoch }
+        Creditable {
+            trust,
+            credits,
+            predicts: credits,
+            judged: credits && is_sound(trust),
+            epoch: self.epoch,
+            stamp: self.stamp,
+        }
     }
 
     /// The trust, less what requests have shown since.
@@ -108,5 +146,17 @@ impl Credit {
             return Trust::Suspect(SuspectReason::ExtraKeysUnpublished);
         }
         self.trust
+    }
+}
+
+/// Whether a stream of such trust has told everything it claims, and nothing that is not so.
+fn is_sound(trust: Trust) -> bool {
+    matches!(trust, Trust::Exact | Trust::Partial(_))
+}
+
+fn clears(update: &Update) -> bool {
+    match update {
+        Update::Batch { batch, .. } => batch.events.iter().any(|e| matches!(e, Event::Cleared)),
+        Update::Forget { .. } | Update::Trust { .. } => false,
     }
 }

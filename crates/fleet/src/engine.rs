@@ -27,8 +27,6 @@ pub(crate) struct Engine {
     /// How its prompts are keyed, by what it says of itself; `None` where they cannot be.
     keying: ArcSwapOption<Keying>,
     reach: Mutex<Reach>,
-    /// Whether it was seen to report cached tokens: from then on no number means 0.
-    reports_cached_tokens: AtomicBool,
     asleep: AtomicBool,
 }
 
@@ -86,7 +84,6 @@ impl Engine {
             keying: ArcSwapOption::new(identity.keying(None).map(Arc::new)),
             identity,
             reach: Mutex::new(Reach::default()),
-            reports_cached_tokens: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
         }
     }
@@ -125,14 +122,6 @@ impl Engine {
     /// What it was before.
     pub(crate) fn set_asleep(&self, asleep: bool) -> bool {
         self.asleep.swap(asleep, Ordering::Relaxed)
-    }
-
-    pub(crate) fn reported_cached_tokens(&self, number: Option<u64>) -> Option<u64> {
-        if number.is_some() {
-            self.reports_cached_tokens.store(true, Ordering::Relaxed);
-            return number;
-        }
-        self.reports_cached_tokens.load(Ordering::Relaxed).then_some(0)
     }
 
     pub(crate) fn unreachable(&self) -> Option<String> {

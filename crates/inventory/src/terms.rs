@@ -125,6 +125,8 @@ pub enum SuspectReason {
     LookaheadHashing,
     /// Blocks are known by the engine's hashes, and it does not hash as configured.
     HashMismatch,
+    /// The engine was seen to hit less than its events promise.
+    HitMismatch,
 }
 
 impl Trust {
@@ -171,6 +173,7 @@ impl Trust {
             Self::Suspect(SuspectReason::UnsupportedGroup) => "unsupported_group",
             Self::Suspect(SuspectReason::LookaheadHashing) => "lookahead_hashing",
             Self::Suspect(SuspectReason::HashMismatch) => "hash_mismatch",
+            Self::Suspect(SuspectReason::HitMismatch) => "hit_mismatch",
         }
     }
 }
