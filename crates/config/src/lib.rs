@@ -9,10 +9,12 @@
 
 mod endpoint;
 mod error;
+mod inventory;
 mod model;
 mod secret;
 
 pub use self::endpoint::{EndpointConfig, EngineUrl, RankAddressing};
 pub use self::error::ConfigError;
+pub use self::inventory::InventoryConfig;
 pub use self::model::{Config, LogConfig, LogFormat, PoolConfig};
 pub use self::secret::Secret;

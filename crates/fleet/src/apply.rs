@@ -146,7 +146,7 @@ impl Applier {
     }
 
     fn store(&mut self, stored: &BlockStored, card: &EngineCard) {
-        self.extras = Extras::of(stored);
+        self.extras = Extras::of(stored).unwrap_or(self.extras);
         // A place nobody knows earns no credit.
         let Some(tier) = stored.medium.tier() else { return self.refuse(stored) };
         let Ok(extras) = stored.extras() else { return self.refuse(stored) };

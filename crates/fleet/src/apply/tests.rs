@@ -3,6 +3,7 @@ use kvasir_kv_events::{Batch, Medium, Schema, SpecKind, Why};
 use kvasir_kv_hash::KeySpace;
 
 use super::*;
+use crate::credit::Credit;
 
 const SIZE: u32 = 2;
 
@@ -21,10 +22,7 @@ impl Rig {
     }
 
     fn apply(&mut self, stored: BlockStored) {
-        let events = vec![Event::Stored(stored)];
-        let batch = Batch { ts: 0.0, rank: None, events, unknown_events: 0 };
-        let update = Update::Batch { seq: 0, replayed: false, batch, payload: Arc::default() };
-        self.applier.apply(&update, &EngineCard::default());
+        self.applier.apply(&update(stored), &EngineCard::default());
     }
 
     /// Blocks held of a prompt whose block `n` is `SIZE` times the token `n`.
@@ -143,6 +141,58 @@ fn what_does_not_fit_makes_the_picture_partial() {
     assert!(rig.held(&prompt(200)) < 200);
     rig.applier.forget();
     assert_eq!(rig.applier.trust(), Trust::Exact);
+}
+
+/// The same tokens under two handles, both resident.
+fn alias(rig: &mut Rig, extra_keys: Option<Vec<Vec<kvasir_kv_events::ExtraKey>>>) {
+    for first in [0, 10] {
+        let hashes = (1..=2).map(|n| kvasir_inventory::EngineHash(first + n)).collect();
+        let extra_keys = extra_keys.clone();
+        rig.apply(BlockStored { block_hashes: hashes, extra_keys, ..stored(2) });
+    }
+}
+
+fn update(stored: BlockStored) -> Update {
+    let events = vec![Event::Stored(stored)];
+    let batch = Batch { ts: 0.0, rank: None, events, unknown_events: 0 };
+    Update::Batch { seq: 0, replayed: false, batch, payload: Arc::default() }
+}
+
+fn offload() -> BlockStored {
+    let medium = Medium::Known(Tier::Host);
+    BlockStored { token_ids: Vec::new(), medium, block_size: 0, extra_keys: None, ..stored(2) }
+}
+
+#[test]
+fn events_without_tokens_cast_no_doubt_on_an_engine_that_carries_salts() {
+    let mut credit = Credit::new();
+    credit.trust = Trust::Exact;
+    credit.carried_extras = true;
+    let published = BlockStored { extra_keys: Some(vec![Vec::new(), Vec::new()]), ..stored(2) };
+    for (event, trust) in [
+        (published, Trust::Exact),
+        (offload(), Trust::Exact),
+        (stored(2), Trust::Suspect(SuspectReason::ExtraKeysUnpublished)),
+    ] {
+        credit.before(&update(event));
+        assert_eq!(credit.now().trust, trust);
+    }
+}
+
+#[test]
+fn events_without_tokens_do_not_say_that_extra_keys_are_unpublished() {
+    let mut rig = Rig::new(Limits::default());
+    alias(&mut rig, Some(vec![Vec::new(), Vec::new()]));
+    assert_eq!(rig.applier.trust(), Trust::Exact);
+    rig.apply(offload());
+    assert_eq!((rig.held(&prompt(2)), rig.applier.trust()), (2, Trust::Exact));
+    // Nor do they take back what events with tokens showed.
+    let mut rig = Rig::new(Limits::default());
+    alias(&mut rig, None);
+    let unpublished = Trust::Suspect(SuspectReason::ExtraKeysUnpublished);
+    assert_eq!(rig.applier.trust(), unpublished);
+    rig.apply(BlockStored { extra_keys: Some(vec![Vec::new(), Vec::new()]), ..offload() });
+    assert_eq!(rig.applier.trust(), unpublished);
 }
 
 #[test]
