@@ -150,7 +150,7 @@ impl Applier {
         // A place nobody knows earns no credit.
         let Some(tier) = stored.medium.tier() else { return self.refuse(stored) };
         let Ok(extras) = stored.extras() else { return self.refuse(stored) };
-        if self.shape.see(stored, tier) {
+        if self.shape.see(stored, tier, card.block_size) {
             // A new life: what was known before is forgotten, and counts as left out.
             self.forget();
             self.left_out = 1;
@@ -159,6 +159,9 @@ impl Applier {
             return self.refuse(stored);
         }
         let group = self.shape.group(stored);
+        let handles_alone = self.shape.by_handles(group);
+        let tokens = if handles_alone { &[][..] } else { &stored.token_ids };
+        let ahead = stored.lookahead_token_ids.as_deref().filter(|_| !handles_alone);
         let items: Vec<Vec<BlockExtra<'_>>> = extras
             .items
             .iter()
@@ -175,10 +178,10 @@ impl Applier {
                 parent: stored.parent,
                 root: self.root(stored, extras.salt, card),
                 hashes: &stored.block_hashes,
-                tokens: &stored.token_ids,
+                tokens,
                 block_size: stored.block_size,
                 extras: &items,
-                lookahead: stored.lookahead_token_ids.as_deref().unwrap_or_default(),
+                lookahead: ahead.unwrap_or_default(),
                 identity: self.identity,
                 tier,
                 group,
