@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use http::HeaderValue;
 use kvasir_config::{Config, EndpointConfig, PoolConfig, RankAddressing};
 use kvasir_fleet::{EndpointSpec, EventSpec, FleetSpec, PoolSpec, RankAddressingKind};
+use kvasir_inventory::Limits;
 use kvasir_proxy::Settings;
 
 /// The fleet's part.
@@ -15,6 +16,15 @@ pub(crate) fn fleet_spec(config: &Config) -> Result<FleetSpec> {
         connect_timeout: config.connect_timeout(),
         seed: u64::from_le_bytes(random()?),
     })
+}
+
+/// The inventory's part.
+pub(crate) fn limits(config: &Config) -> Limits {
+    Limits {
+        bytes: config.inventory.max_bytes,
+        endpoint_bytes: config.inventory.endpoint_bytes(),
+        ..Limits::default()
+    }
 }
 
 /// The data plane's part.

@@ -10,11 +10,13 @@
 mod endpoint;
 mod error;
 mod identity;
+mod inventory;
 mod model;
 mod secret;
 
 pub use self::endpoint::{EndpointConfig, EngineUrl, RankAddressing};
 pub use self::error::ConfigError;
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
+pub use self::inventory::InventoryConfig;
 pub use self::model::{Config, LogConfig, LogFormat, PoolConfig};
 pub use self::secret::Secret;

@@ -13,6 +13,7 @@ use serde::de::{self, Deserializer};
 use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::error::ConfigError;
 use crate::identity::BlockIdentity;
+use crate::inventory::InventoryConfig;
 use crate::secret::Secret;
 
 /// Why two engines cannot connect to us in the same way.
@@ -40,6 +41,8 @@ pub struct Config {
     pub scrape_interval_ms: u64,
     /// How long streams may go on after a stop was asked for, in seconds. Default 30.
     pub shutdown_grace_s: u64,
+    /// What the picture of the engines' caches may take.
+    pub inventory: InventoryConfig,
     /// Logging.
     pub log: LogConfig,
 }
@@ -114,6 +117,7 @@ impl Default for Config {
             connect_timeout_ms: 5_000,
             scrape_interval_ms: 1_000,
             shutdown_grace_s: 30,
+            inventory: InventoryConfig::default(),
             log: LogConfig::default(),
         }
     }
@@ -176,6 +180,9 @@ impl Config {
         if self.scrape_interval_ms < 50 {
             return fail("scrape_interval_ms", "must be at least 50");
         }
+        self.inventory
+            .check()
+            .or_else(|(key, message)| fail(&format!("inventory.{key}"), &message))?;
         for (i, path) in self.forward_paths.iter().enumerate() {
             if !path.starts_with('/') {
                 return fail(&format!("forward_paths[{i}]"), "must begin with `/`");

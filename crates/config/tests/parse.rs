@@ -24,6 +24,8 @@ fn the_smallest_file_gets_the_defaults() {
     assert_eq!(config.pools[0].policy, PolicyKind::Latency);
     assert_eq!(config.pools[0].endpoints[0].url.to_string(), "http://a:8000");
     assert_eq!(config.log.format, LogFormat::Text);
+    assert_eq!(config.inventory.max_bytes, 4 << 30);
+    assert_eq!(config.inventory.endpoint_bytes(), 4 << 30);
 }
 
 #[test]
@@ -38,6 +40,7 @@ connect_timeout_ms: 100
 scrape_interval_ms: 200
 shutdown_grace_s: 3
 log: {format: json, level: debug}
+inventory: {max_bytes: 2000000, max_endpoint_bytes: 100000}
 pools:
   - model: org/name
     policy: precise_cache_aware
@@ -49,6 +52,8 @@ pools:
 ",
     )
     .unwrap();
+    assert_eq!(config.inventory.max_bytes, 2_000_000);
+    assert_eq!(config.inventory.endpoint_bytes(), 100_000);
     let pool = &config.pools[0];
     assert_eq!(pool.policy, PolicyKind::PreciseCacheAware);
     assert_eq!(pool.endpoints[0].url.authority().host(), "[::1]");
@@ -100,6 +105,27 @@ fn a_wrong_value_is_located_and_the_allowed_ones_are_named() {
     assert!(message.contains("xml") && message.contains("json"), "{message}");
     let message = error("listen: nowhere\n");
     assert!(message.starts_with("kvasir.yaml:1:"), "{message}");
+}
+
+#[test]
+fn limits_of_the_inventory_are_checked_where_they_stand() {
+    for (text, place, why) in [
+        ("inventory:\n  max_bytes: 1048575\n", "kvasir.yaml:2:", "at least 1048576"),
+        ("inventory:\n\n  max_endpoint_bytes: 7\n", "kvasir.yaml:3:", "at least 65536"),
+        ("inventory:\n  max_bytes: -1\n", "kvasir.yaml:2:", ""),
+        ("inventory:\n  max_bytes: 4GiB\n", "kvasir.yaml:2:", ""),
+        ("inventory:\n  max_bytes: 99999999999999999999999\n", "kvasir.yaml:2:", ""),
+        ("inventory:\n  max_blocks: 1\n", "kvasir.yaml:2:", "max_bytes"),
+    ] {
+        let message = error(text);
+        assert!(message.starts_with(place) && message.contains(why), "{text}: {message}");
+    }
+    let text = format!("{SMALL}inventory: {{max_bytes: 2000000, max_endpoint_bytes: 2000001}}");
+    let message = error(&text);
+    let wanted = "inventory.max_endpoint_bytes: must not be above `max_bytes` (2000000)";
+    assert!(message.contains(wanted), "{message}");
+    let text = format!("{SMALL}inventory: {{max_bytes: 2000000}}");
+    assert_eq!(parse(&text).unwrap().inventory.endpoint_bytes(), 2_000_000);
 }
 
 #[test]

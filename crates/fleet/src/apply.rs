@@ -184,7 +184,7 @@ impl Applier {
     }
 
     fn store(&mut self, stored: &BlockStored, card: &EngineCard) {
-        self.extras = Extras::of(stored);
+        self.extras = Extras::of(stored).unwrap_or(self.extras);
         // A place nobody knows earns no credit.
         let Some(tier) = stored.medium.tier() else { return self.refuse(stored) };
         let by_hash = self.hashes.by_engine_hashes();
@@ -194,7 +194,7 @@ impl Applier {
             Err(_) if by_hash => kvasir_kv_events::Extras::default(),
             Err(_) => return self.refuse(stored),
         };
-        if self.shape.see(stored, tier, by_hash) {
+        if self.shape.see(stored, tier, by_hash, card.block_size) {
             // A new life: what was known before is forgotten, and counts as left out.
             self.forget();
             self.left_out = 1;
@@ -203,10 +203,13 @@ impl Applier {
             return self.refuse(stored);
         }
         let group = self.shape.group(stored, by_hash);
+        let handles_alone = self.shape.by_handles(group);
+        let tokens = if handles_alone { &[][..] } else { &stored.token_ids };
+        let ahead = stored.lookahead_token_ids.as_deref().filter(|_| !handles_alone);
+        // A handle that stands for several blocks is not the hash of its tokens alone.
+        let not_plain = if handles_alone { Vec::new() } else { self.hashes.check(stored) };
         // Each by a name of its own, which no request has.
-        let others: Vec<(usize, [u8; 8])> = self
-            .hashes
-            .check(stored)
+        let others: Vec<(usize, [u8; 8])> = not_plain
             .into_iter()
             .filter_map(|at| Some((at, stored.block_hashes.get(at)?.0.to_be_bytes())))
             .collect();
@@ -234,10 +237,10 @@ impl Applier {
                 parent: stored.parent,
                 root: self.root(stored, extras.salt, card),
                 hashes: &stored.block_hashes,
-                tokens: &stored.token_ids,
+                tokens,
                 block_size: stored.block_size,
                 extras: &items,
-                lookahead: stored.lookahead_token_ids.as_deref().unwrap_or_default(),
+                lookahead: ahead.unwrap_or_default(),
                 identity: if by_hash { Identity::Engine } else { Identity::Tokens },
                 tier,
                 group,

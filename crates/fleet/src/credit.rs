@@ -45,8 +45,13 @@ pub(crate) enum Extras {
 }
 
 impl Extras {
-    pub(crate) fn of(stored: &BlockStored) -> Self {
-        if stored.extra_keys.is_some() { Self::Published } else { Self::Unpublished }
+    /// What an event says of that. One without tokens says nothing: its handles stand for blocks
+    /// that other events describe.
+    pub(crate) fn of(stored: &BlockStored) -> Option<Self> {
+        if stored.token_ids.is_empty() {
+            return None;
+        }
+        Some(if stored.extra_keys.is_some() { Self::Published } else { Self::Unpublished })
     }
 }
 
@@ -80,7 +85,9 @@ impl Credit {
             Update::Batch { batch, .. } => {
                 for event in &batch.events {
                     match event {
-                        Event::Stored(stored) => self.extras = Extras::of(stored),
+                        Event::Stored(stored) => {
+                            self.extras = Extras::of(stored).unwrap_or(self.extras);
+                        }
                         Event::Cleared => self.emptied(),
                         Event::Removed(_) => {}
                     }

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use kvasir_inventory::{Tier, Trust};
+use kvasir_inventory::{Inventory, Tier, Trust};
 
 use crate::endpoint::Endpoint;
 use crate::parity::families;
@@ -72,6 +72,18 @@ const STREAM_FAMILIES: &[Family<RankStream>] = &[
         "Those of them whose hash was another.",
         |s| Some(s.hashes_checked().1 as f64),
     ),
+    (
+        "endpoint_blocks_given_up_total",
+        "counter",
+        "Blocks given up to stay within the inventory's byte limits.",
+        |s| Some(s.residency().given_up_ever as f64),
+    ),
+    (
+        "endpoint_inventory_bytes",
+        "gauge",
+        "Bytes of the inventory that the endpoint is charged for.",
+        |s| Some(s.residency().bytes as f64),
+    ),
     ("stream_batches_total", "counter", "Event batches applied.", |s| {
         Some(s.stats()?.snapshot().batches as f64)
     }),
@@ -123,7 +135,12 @@ pub(crate) fn labels<'a>(url: &'a str, rank: Option<&'a str>) -> Vec<(&'a str, &
     [("endpoint", url)].into_iter().chain(rank.map(|rank| ("rank", rank))).collect()
 }
 
-pub(crate) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Arc<Pool>]) {
+pub(crate) fn render(
+    page: &mut String,
+    endpoints: &[Arc<Endpoint>],
+    pools: &[Arc<Pool>],
+    inventory: &Inventory,
+) {
     for (name, kind, help, read) in FAMILIES {
         header(page, name, kind, help);
         for endpoint in endpoints {
@@ -135,6 +152,7 @@ pub(crate) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Ar
     }
     let streams: Vec<Labelled> =
         endpoints.iter().flat_map(|endpoint| Labelled::of(endpoint)).collect();
+    streams.iter().for_each(|labelled| labelled.stream.note_budget());
     for (name, kind, help, read) in STREAM_FAMILIES {
         header(page, name, kind, help);
         for labelled in &streams {
@@ -149,6 +167,7 @@ pub(crate) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Ar
     render_hash_contracts(page, &streams);
     render_pools(page, pools);
     families::render(page, endpoints, pools);
+    render_inventory(page, inventory);
 }
 
 fn render_trust(page: &mut String, endpoints: &[Arc<Endpoint>]) {
@@ -216,6 +235,14 @@ fn render_pools(page: &mut String, pools: &[Arc<Pool>]) {
         let labels = [("model", pool.model())];
         sample(page, "pool_tokenizer_ready", &labels, if ready { 1.0 } else { 0.0 });
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
+fn render_inventory(page: &mut String, inventory: &Inventory) {
+    header(page, "inventory_bytes", "gauge", "Bytes allocated for the picture of all caches.");
+    sample(page, "inventory_bytes", &[], inventory.bytes() as f64);
+    header(page, "inventory_max_bytes", "gauge", "Bytes that it may allocate.");
+    sample(page, "inventory_max_bytes", &[], inventory.limits().bytes as f64);
 }
 
 pub(crate) fn header(page: &mut String, name: &str, kind: &str, help: &str) {

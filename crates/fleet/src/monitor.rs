@@ -169,6 +169,7 @@ impl Monitor {
     }
 
     async fn scrape(&self) -> Result<(), ProbeError> {
+        self.ranks.streams().iter().for_each(|(_, stream)| stream.note_budget());
         let before = self.ranks.endpoints();
         let sent_before: Vec<u32> = before.iter().map(|endpoint| endpoint.in_flight()).collect();
         let moves: Vec<u64> = before.iter().map(|endpoint| endpoint.parity().moves()).collect();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use kvasir_inventory::{Inventory, Slot, SlotStats, Trust};
+use kvasir_inventory::{Inventory, PartialReason, Slot, SlotStats, Trust};
 use kvasir_kv_events::{StatsHandle, Subscriber, Update, Witness};
 use parking_lot::Mutex;
 
@@ -87,6 +87,12 @@ impl RankStream {
         self.stats.load_full()
     }
 
+    /// The stream is followed by other means than a subscriber.
+    pub(crate) fn set_polled(&self, stats: Option<StatsHandle>) {
+        self.stats.store(stats.map(Arc::new));
+        self.witness.store(None);
+    }
+
     /// A subscriber follows the stream, or none does.
     pub(crate) fn set_subscriber(&self, subscriber: Option<&Subscriber>) {
         self.stats.store(subscriber.map(|subscriber| Arc::new(subscriber.stats())));
@@ -150,6 +156,19 @@ impl RankStream {
     /// Whether its blocks may be credited now.
     pub(crate) fn creditable(&self) -> Creditable {
         self.credit.lock().now()
+    }
+
+    /// Others may have taken the bytes of its blocks since its last update.
+    pub(crate) fn note_budget(&self) {
+        let budget = Trust::Partial(PartialReason::ByteBudget);
+        let given_up = self.residency().given_up > 0;
+        let trust = self.credit.lock().trust;
+        if trust == Trust::Exact && given_up {
+            self.set_trust(budget, "byte_budget");
+        } else if trust == budget && !given_up {
+            // All was forgotten meanwhile.
+            self.set_trust(Trust::Exact, "events");
+        }
     }
 
     /// A request whose blocks differ by more than tokens was sent there.

@@ -132,7 +132,7 @@ impl Fleet {
 
     /// Appends the fleet's own metric families, in Prometheus' text form, as they are now.
     pub fn render_metrics(&self, page: &mut String) {
-        exposition::render(page, &self.endpoints(), &self.order);
+        exposition::render(page, &self.endpoints(), &self.order, &self.inventory);
     }
 
     fn add_pool(

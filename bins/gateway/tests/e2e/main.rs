@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod answers;
+mod budget;
 mod cancellation;
 mod configuration;
 mod engines;
