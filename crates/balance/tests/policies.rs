@@ -13,7 +13,7 @@ fn candidate((resident, in_flight, queued_prefill_tokens, prefill_rate): Row) ->
     let mut overlap = Overlap::default();
     overlap.add(Tier::Device, resident);
     let load = Load { in_flight, queued_prefill_tokens };
-    Candidate { overlap, trust: Trust::Exact, load, prefill_rate }
+    Candidate { overlap, pending: 0, trust: Trust::Exact, load, prefill_rate }
 }
 
 fn choose(kind: PolicyKind, prompt_tokens: u64, rows: &[Row], seed: u64) -> Option<Choice> {

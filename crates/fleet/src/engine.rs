@@ -1,7 +1,7 @@
 //! One engine's address: what is known of the process behind it, whichever of its ranks is asked.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -26,6 +26,8 @@ pub(crate) struct Engine {
     /// Whether it was seen to report cached tokens: from then on no number means 0.
     reports_cached_tokens: AtomicBool,
     asleep: AtomicBool,
+    /// The start time its process last gave, as bits; 0 before that.
+    process_start: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -82,6 +84,7 @@ impl Engine {
             reach: Mutex::new(Reach::default()),
             reports_cached_tokens: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
+            process_start: AtomicU64::new(0),
         }
     }
 
@@ -108,6 +111,12 @@ impl Engine {
     /// What it was before.
     pub(crate) fn set_asleep(&self, asleep: bool) -> bool {
         self.asleep.swap(asleep, Ordering::Relaxed)
+    }
+
+    /// The engine says when its process started; whether that is another one than before.
+    pub(crate) fn process_started(&self, seconds: f64) -> bool {
+        let before = self.process_start.swap(seconds.to_bits(), Ordering::Relaxed);
+        before != 0 && before != seconds.to_bits()
     }
 
     pub(crate) fn reported_cached_tokens(&self, number: Option<u64>) -> Option<u64> {

@@ -1,6 +1,7 @@
 //! How much of a prompt each endpoint of a pool holds.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use kvasir_inventory::{Inventory, Overlap, Overlaps, Slot, Tier, Trust};
 use kvasir_kv_hash::Scope;
@@ -8,6 +9,7 @@ use kvasir_kv_hash::Scope;
 use crate::card::EngineCard;
 use crate::credit::Creditable;
 use crate::endpoint::Endpoint;
+use crate::pending::{Chain, PendingPrefixes, PromptKeys};
 
 /// A request's prompts, as far as they are known.
 #[derive(Clone, Copy, Debug)]
@@ -36,12 +38,18 @@ pub struct Evidence {
     pub(crate) endpoints: Arc<Vec<Arc<Endpoint>>>,
     /// One entry per member.
     pub(crate) members: Vec<MemberEvidence>,
+    /// The prompts as members key them, each way once.
+    keyed: Vec<Arc<PromptKeys>>,
+    /// Tokens resident of each prompt of a batch, member by member; empty for a single prompt.
+    of_batch: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemberEvidence {
     pub(crate) overlap: Overlap,
     pub(crate) trust: Trust,
+    /// Which of the keyed prompts will be pending there, if it is chosen.
+    keyed: Option<usize>,
 }
 
 /// How an engine cuts prompts into blocks.
@@ -73,29 +81,99 @@ impl Evidence {
         // Read before and after the lookups: blocks that were doubtful at either moment, or at any
         // between, are not credited.
         let before: Vec<Creditable> = members.iter().map(|member| member.creditable()).collect();
-        let mut lookups: Vec<(KeyedAs<'_>, Vec<Overlaps>)> = Vec::new();
-        let found = members.iter().zip(&cards).zip(&before).map(|((member, card), then)| {
+        let mut lookups = Lookups { inventory, tokens, known: Vec::new() };
+        let batch = tokens.prompts.map_or(0, <[_]>::len);
+        let mut of_batch = Vec::new();
+        let mut found = Vec::with_capacity(members.len());
+        for ((member, card), then) in members.iter().zip(&cards).zip(&before) {
             let keyed = KeyedAs::of(member.block_shape(), card.as_deref(), tokens.adapter);
-            let (Some(prompts), Some(keyed), true) = (tokens.prompts, keyed, then.credits) else {
-                return Overlap::default();
+            let shares = member.shares_pending(card.as_deref(), then.credits);
+            let keyed = keyed.filter(|_| then.credits || shares);
+            let Some((at, lookup)) = keyed.and_then(|keyed| lookups.get(keyed)) else {
+                found.push((Overlap::default(), None));
+                of_batch.resize(of_batch.len() + if batch > 1 { batch } else { 0 }, 0);
+                continue;
             };
-            let known = lookups.iter().position(|(known, _)| *known == keyed);
-            let at = known.unwrap_or_else(|| {
-                let found = lookup(inventory, &keyed, prompts, tokens);
-                lookups.push((keyed, found));
-                lookups.len() - 1
-            });
-            sum(lookups[at].1.iter().map(|overlaps| member.held(overlaps)))
-        });
-        let found: Vec<Overlap> = found.collect();
-        let members = members.iter().zip(&before).zip(found).map(|((member, then), overlap)| {
+            let held = lookup.overlaps.iter().map(|overlaps| member.held(overlaps));
+            if batch > 1 {
+                of_batch.extend(held.clone().map(|overlap| overlap.resident()));
+            }
+            let overlap = if then.credits { sum(held) } else { Overlap::default() };
+            found.push((overlap, shares.then_some(at)));
+        }
+        let mut sound = Vec::with_capacity(members.len());
+        for (place, ((member, then), (overlap, keyed))) in
+            members.iter().zip(&before).zip(found).enumerate()
+        {
             let now = member.creditable();
-            let sound = now.credits && now.epoch == then.epoch;
-            let overlap = if sound { overlap } else { Overlap::default() };
-            MemberEvidence { overlap, trust: now.trust }
+            let credits = then.credits && now.credits && now.epoch == then.epoch;
+            let overlap = if credits { overlap } else { Overlap::default() };
+            if !credits && batch > 1 {
+                of_batch[place * batch..][..batch].fill(0);
+            }
+            sound.push(MemberEvidence { overlap, trust: now.trust, keyed });
+        }
+        let keyed = lookups.known.into_iter().map(|(_, lookup)| lookup.keys).collect();
+        let (prompt_tokens, exact) = (tokens.count, tokens.exact);
+        Self { prompt_tokens, exact, endpoints, members: sound, keyed, of_batch }
+    }
+
+    /// What will be pending at a member that is chosen; `None` where nobody could use it.
+    pub(crate) fn keys(&self, place: usize) -> Option<&Arc<PromptKeys>> {
+        self.keyed.get(self.members.get(place)?.keyed?)
+    }
+
+    /// Tokens that are pending now at each member, beyond what is resident there; all prompts of a
+    /// batch together.
+    pub(crate) fn pending(&self, all: &PendingPrefixes, now: Instant) -> Vec<u32> {
+        let found: Vec<_> = self.keyed.iter().map(|keys| all.find(keys, now)).collect();
+        let beyond = |(place, (endpoint, member)): (usize, (&Arc<Endpoint>, &MemberEvidence))| {
+            let Some(keyed) = member.keyed else { return 0 };
+            let size = self.keyed[keyed].block_size;
+            let mut pending = 0_u32;
+            for (prompt, found) in found[keyed].iter().enumerate() {
+                let keys = u32::try_from(found.keys(endpoint.pending())).unwrap_or(u32::MAX);
+                let beyond = keys.saturating_mul(size).saturating_sub(self.resident(place, prompt));
+                pending = pending.saturating_add(beyond);
+            }
+            pending
+        };
+        self.endpoints.iter().zip(&self.members).enumerate().map(beyond).collect()
+    }
+
+    /// Tokens of one prompt resident at a member.
+    fn resident(&self, place: usize, prompt: usize) -> u32 {
+        if self.of_batch.is_empty() {
+            return self.members[place].overlap.resident();
+        }
+        let batch = self.of_batch.len() / self.members.len().max(1);
+        self.of_batch.get(place * batch + prompt).copied().unwrap_or(0)
+    }
+}
+
+/// A request's prompts keyed and looked up, once for all members that key them alike.
+struct Lookups<'a> {
+    inventory: &'a Inventory,
+    tokens: &'a PromptTokens<'a>,
+    known: Vec<(KeyedAs<'a>, Lookup)>,
+}
+
+struct Lookup {
+    keys: Arc<PromptKeys>,
+    overlaps: Vec<Overlaps>,
+}
+
+impl<'a> Lookups<'a> {
+    /// `None` where the tokens are not known.
+    fn get(&mut self, keyed: KeyedAs<'a>) -> Option<(usize, &Lookup)> {
+        let prompts = self.tokens.prompts?;
+        let known = self.known.iter().position(|(known, _)| *known == keyed);
+        let at = known.unwrap_or_else(|| {
+            let found = lookup(self.inventory, &keyed, prompts, self.tokens);
+            self.known.push((keyed, found));
+            self.known.len() - 1
         });
-        let members = members.collect();
-        Self { prompt_tokens: tokens.count, exact: tokens.exact, endpoints, members }
+        Some((at, &self.known[at].1))
     }
 }
 
@@ -126,7 +204,7 @@ pub(crate) fn held(
         return Overlap::default();
     };
     let found = lookup(inventory, &keyed, prompts, tokens);
-    sum(found.iter().map(|overlaps| overlaps.get(slot)))
+    sum(found.overlaps.iter().map(|overlaps| overlaps.get(slot)))
 }
 
 fn lookup(
@@ -134,21 +212,22 @@ fn lookup(
     keyed: &KeyedAs<'_>,
     prompts: &[Vec<u32>],
     tokens: &PromptTokens<'_>,
-) -> Vec<Overlaps> {
+) -> Lookup {
     let lora = tokens.adapter.map(|name| (name, keyed.adapter_path));
     let space = inventory.space();
     let root = space.root(&Scope { model: keyed.base, lora, salt: tokens.salt });
     let (size, lookahead) = (keyed.block_size as usize, keyed.lookahead as usize);
-    prompts
-        .iter()
-        .map(|prompt| {
-            // An engine always computes the last token anew: a prompt that fills its last block
-            // does not hit it. Nor one that has fewer tokens behind it than its hash looks ahead.
-            let mut keys = inventory.keys(root, prompt, size, lookahead);
-            keys.truncate(prompt.len().saturating_sub(1) / size);
-            inventory.overlaps(&keys, keyed.block_size)
-        })
-        .collect()
+    let chain = |prompt: &Vec<u32>| Chain {
+        keys: inventory.keys(root, prompt, size, lookahead),
+        // An engine always computes the last token anew: a prompt that fills its last block does
+        // not hit it. Nor one that has fewer tokens behind it than its hash looks ahead.
+        usable: prompt.len().saturating_sub(1).checked_div(size).unwrap_or(0),
+    };
+    let chains: Vec<Chain> = prompts.iter().map(chain).collect();
+    let overlaps = |chain: &Chain| inventory.overlaps(chain.usable(), keyed.block_size);
+    let overlaps = chains.iter().map(overlaps).collect();
+    let keys = PromptKeys { block_size: keyed.block_size, prompts: chains };
+    Lookup { keys: Arc::new(keys), overlaps }
 }
 
 fn sum(overlaps: impl Iterator<Item = Overlap>) -> Overlap {

@@ -65,6 +65,7 @@ impl EngineKind {
 pub(crate) struct ServerInfo {
     pub(crate) version: Option<String>,
     pub(crate) page_size: Option<u32>,
+    pub(crate) prefix_caching: Option<bool>,
     pub(crate) ranks: Vec<u32>,
     /// `None` where no events are configured.
     pub(crate) sources: Option<Vec<EventSource>>,
@@ -78,6 +79,8 @@ struct Info {
     version: Option<String>,
     #[serde(default)]
     dp_size: Option<u64>,
+    #[serde(default)]
+    disable_radix_cache: Value,
     #[serde(default)]
     kv_events_config: Value,
 }
@@ -110,6 +113,7 @@ impl ServerInfo {
         Some(Self {
             version: info.version,
             page_size: page_size.filter(|size| *size > 0),
+            prefix_caching: info.disable_radix_cache.as_bool().map(|disabled| !disabled),
             ranks: (0..ranks).collect(),
             sources: sources.map(|config| config.sources(ranks)),
         })

@@ -26,6 +26,7 @@ mod exposition;
 mod kind;
 mod load;
 mod monitor;
+mod pending;
 mod picture;
 mod poll;
 mod pool;

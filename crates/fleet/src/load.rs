@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::endpoint::Endpoint;
+use crate::pending::PendingClaim;
 
 /// What this gateway has sent to one endpoint and not seen finished. Changed by [`Reservation`]s
 /// only.
@@ -39,18 +40,25 @@ pub struct Reservation {
     /// Whether `prefill_tokens` is known and not estimated.
     measured: bool,
     since: Instant,
+    /// The prompt, as long as others can count on its being computed there.
+    pending: Option<PendingClaim>,
 }
 
 impl Reservation {
     /// `measured` says that the engine will compute exactly `prefill_tokens`, as far as is known:
     /// only then can its answer time its prefill.
-    pub(crate) fn new(endpoint: Arc<Endpoint>, prefill_tokens: u64, measured: bool) -> Self {
+    pub(crate) fn new(
+        endpoint: Arc<Endpoint>,
+        prefill_tokens: u64,
+        measured: bool,
+        pending: Option<PendingClaim>,
+    ) -> Self {
         let load = endpoint.load();
         load.in_flight.fetch_add(1, Ordering::Relaxed);
         let before = load.queued_prefill_tokens.fetch_add(prefill_tokens, Ordering::Relaxed);
         let alone = before == 0;
         let since = Instant::now();
-        Self { endpoint, prefill_tokens, queued: true, alone, measured, since }
+        Self { endpoint, prefill_tokens, queued: true, alone, measured, since, pending }
     }
 
     /// The endpoint claimed.
@@ -62,10 +70,20 @@ impl Reservation {
     /// The engine began to answer: the prompt is computed. `streamed` says that the answer began
     /// with the first token, so that the time taken is that of the prefill.
     pub fn first_data(&mut self, streamed: bool) {
-        let took = self.since.elapsed();
+        let now = Instant::now();
+        let took = now.saturating_duration_since(self.since);
+        if let Some(pending) = &mut self.pending {
+            pending.computed(now);
+        }
         if self.release_prefill() && streamed && self.alone && self.measured {
             self.endpoint.prefill_rate().observe(self.prefill_tokens, took);
         }
+    }
+
+    /// The engine answered without computing the prompt: with an error.
+    pub fn not_computed(&mut self) {
+        self.pending = None;
+        self.release_prefill();
     }
 
     fn release_prefill(&mut self) -> bool {

@@ -182,6 +182,7 @@ impl Monitor {
             }
             Err(error @ ProbeError::Connect(_)) => {
                 self.note(&error);
+                before.iter().for_each(|endpoint| endpoint.pending().end_all());
                 self.engine().set_asleep(false);
                 before.iter().for_each(|endpoint| endpoint.set_signals(Signals::default(), 0));
                 return Err(error);
@@ -200,6 +201,9 @@ impl Monitor {
         };
         self.note_sleep(page.asleep);
         if let Some(seconds) = page.process_start {
+            if self.engine().process_started(seconds) {
+                before.iter().for_each(|endpoint| endpoint.pending().end_all());
+            }
             let streams = self.ranks.streams();
             streams.iter().for_each(|(_, stream)| stream.process_started(asked, seconds));
         }
@@ -221,6 +225,7 @@ impl Monitor {
         }
         if before || now {
             self.ranks.streams().iter().for_each(|(_, stream)| stream.clear());
+            self.ranks.endpoints().iter().for_each(|endpoint| endpoint.pending().end_all());
         }
     }
 

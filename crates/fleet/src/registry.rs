@@ -12,6 +12,7 @@ use crate::endpoint::Endpoint;
 use crate::engine_client::EngineClient;
 use crate::exposition;
 use crate::monitor::Monitor;
+use crate::pending::PendingPrefixes;
 use crate::pool::Pool;
 use crate::ranks::Ranks;
 use crate::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
@@ -26,6 +27,7 @@ pub struct Fleet {
     /// Ordered by URL.
     engines: Vec<Arc<Ranks>>,
     inventory: Arc<Inventory>,
+    pending: Arc<PendingPrefixes>,
     tasks: JoinSet<()>,
 }
 
@@ -56,6 +58,7 @@ impl Fleet {
             order: Vec::new(),
             engines: Vec::new(),
             inventory,
+            pending: Arc::default(),
             tasks: JoinSet::new(),
         }
     }
@@ -151,8 +154,10 @@ impl Fleet {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(place) => {
                     let inventory = Arc::clone(&self.inventory);
-                    let ranks = Ranks::new(authority.clone(), addressing, ranks, inventory)
-                        .ok_or(FleetError::TooManyEndpoints)?;
+                    let pending = Arc::clone(&self.pending);
+                    let ranks =
+                        Ranks::new(authority.clone(), addressing, ranks, inventory, pending)
+                            .ok_or(FleetError::TooManyEndpoints)?;
                     place.insert(Watched {
                         ranks: Arc::new(ranks),
                         events: None,
@@ -178,6 +183,7 @@ impl Fleet {
             engines,
             Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir)),
             Arc::clone(&self.inventory),
+            Arc::clone(&self.pending),
             seed,
         ));
         for authority in authorities {

@@ -28,6 +28,8 @@ pub(crate) struct Page {
     pub(crate) block_size: Option<u32>,
     /// Blocks of one rank's cache (`num_gpu_blocks`).
     pub(crate) blocks: Option<u64>,
+    /// Whether prefixes are kept (`enable_prefix_caching`).
+    pub(crate) prefix_caching: Option<bool>,
     /// When the engine's process started, in seconds since the epoch
     /// (`process_start_time_seconds`).
     pub(crate) process_start: Option<f64>,
@@ -69,6 +71,11 @@ impl Page {
                     let size = size("hash_block_size").or_else(|| size("block_size"));
                     page.block_size = size.filter(|size| *size > 0);
                     page.blocks = sample.label("num_gpu_blocks").and_then(|text| text.parse().ok());
+                    page.prefix_caching = match sample.label("enable_prefix_caching") {
+                        Some("True") => Some(true),
+                        Some("False") => Some(false),
+                        _ => None,
+                    };
                 }
                 _ => {}
             }

@@ -77,7 +77,11 @@ fn answer(
         .headers
         .get(header::CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    reservation.first_data(is_stream && head.status.is_success());
+    if head.status.is_success() {
+        reservation.first_data(is_stream);
+    } else {
+        reservation.not_computed();
+    }
     log.first_data(is_stream);
     log.status = head.status.as_u16();
     if app.settings.decision_headers {
@@ -98,9 +102,10 @@ fn answer(
 
 /// The text of `x-kvasir-reason`.
 fn reason(decision: &Decision, level: &str, tokens: &str) -> String {
-    let Decision { policy, reason, overlap, trust, prompt_tokens, .. } = decision;
+    let Decision { policy, reason, overlap, pending, trust, prompt_tokens, .. } = decision;
+    let pending = if *pending > 0 { format!("; pending={pending}") } else { String::new() };
     format!(
-        "policy={policy}; reason={}; overlap={}; prompt={prompt_tokens}; level={level}; \
+        "policy={policy}; reason={}; overlap={}{pending}; prompt={prompt_tokens}; level={level}; \
          tokens={tokens}; trust={trust}",
         reason.as_str(),
         overlap.resident(),
