@@ -12,6 +12,7 @@ mod events;
 mod failure;
 mod harness;
 mod own;
+mod pending;
 mod policies;
 mod requests;
 mod routing;

@@ -84,7 +84,6 @@ impl Prefixes {
     pub(super) fn remove(&mut self, chain: &[BlockKey], slot: u32) {
         let mut at = 0;
         let mut above: Option<BlockKey> = None;
-        let mut mended = false;
         while let Some(first) = chain.get(at) {
             let Some(segment) = self.segments.get_mut(first) else { return };
             at += segment.keys.len();
@@ -95,10 +94,8 @@ impl Prefixes {
                 above = None;
                 continue;
             }
-            // One seam a removal, as an insertion makes at most one.
-            if !mended && above.is_some_and(|above| self.mend(above, *first)) {
-                mended = true;
-            } else {
+            // An insertion makes at most one seam: so many are mended as time goes by.
+            if !above.is_some_and(|above| self.mend(above, *first)) {
                 above = Some(*first);
             }
         }
