@@ -297,4 +297,6 @@ impl Drop for PendingClaim {
 }
 
 #[cfg(test)]
+mod cost;
+#[cfg(test)]
 mod tests;

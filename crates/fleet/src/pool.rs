@@ -32,13 +32,21 @@ pub struct Pool {
     engines: Vec<Arc<Ranks>>,
     members: ArcSwap<Vec<Arc<Endpoint>>>,
     prompts: Arc<ModelPrompts>,
-    inventory: Arc<Inventory>,
-    pending: Arc<PendingPrefixes>,
+    caches: Caches,
     /// Choosing and committing happen under this lock: two requests of one pool never take the same
     /// idle endpoint without seeing each other.
     state: Mutex<PolicyState>,
     /// Moving mean of prompt tokens per request.
     typical_prompt: AtomicU64,
+}
+
+/// What is known of all engines' caches, whichever pools they are in.
+#[derive(Clone, Debug)]
+pub(crate) struct Caches {
+    /// What they hold.
+    pub(crate) inventory: Arc<Inventory>,
+    /// What they are computing.
+    pub(crate) pending: Arc<PendingPrefixes>,
 }
 
 /// An endpoint chosen for a request, and the claim on it.
@@ -76,8 +84,7 @@ impl Pool {
         authorization: Option<HeaderValue>,
         engines: Vec<Arc<Ranks>>,
         prompts: Arc<ModelPrompts>,
-        inventory: Arc<Inventory>,
-        pending: Arc<PendingPrefixes>,
+        caches: Caches,
         seed: u64,
     ) -> Self {
         Self {
@@ -87,8 +94,7 @@ impl Pool {
             members: ArcSwap::from_pointee(members_of(&engines)),
             engines,
             prompts,
-            inventory,
-            pending,
+            caches,
             state: Mutex::new(PolicyState::new(seed)),
             typical_prompt: AtomicU64::new(DEFAULT_PROMPT_TOKENS),
         }
@@ -141,7 +147,7 @@ impl Pool {
     /// Looks up what every member holds of a prompt.
     #[must_use]
     pub fn evidence(&self, tokens: &PromptTokens<'_>) -> Evidence {
-        Evidence::gather(self.members(), &self.inventory, tokens)
+        Evidence::gather(self.members(), &self.caches.inventory, tokens)
     }
 
     /// Chooses an endpoint for a request for `model` (the pool's, or an adapter) and commits the
@@ -201,7 +207,7 @@ impl Pool {
         let query = Query { prompt_tokens: evidence.prompt_tokens };
         let fallback_rate = median_rate(&evidence.endpoints);
         let mut state = self.state.lock();
-        let pending = evidence.pending(&self.pending, Instant::now());
+        let pending = evidence.pending(&self.caches.pending, Instant::now());
         let candidate = |place: &usize| Candidate {
             pending: pending[*place],
             ..self.candidate(*place, evidence, fallback_rate)

@@ -13,7 +13,7 @@ use crate::engine_client::EngineClient;
 use crate::exposition;
 use crate::monitor::Monitor;
 use crate::pending::PendingPrefixes;
-use crate::pool::Pool;
+use crate::pool::{Caches, Pool};
 use crate::ranks::Ranks;
 use crate::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
 use crate::tokenizer::ModelPrompts;
@@ -176,14 +176,15 @@ impl Fleet {
             engines.push((authority, Arc::clone(&entry.ranks)));
         }
         let (authorities, engines): (Vec<_>, Vec<_>) = engines.into_iter().unzip();
+        let caches =
+            Caches { inventory: Arc::clone(&self.inventory), pending: Arc::clone(&self.pending) };
         let pool = Arc::new(Pool::new(
             model.clone(),
             policy.build(),
             authorization,
             engines,
             Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir)),
-            Arc::clone(&self.inventory),
-            Arc::clone(&self.pending),
+            caches,
             seed,
         ));
         for authority in authorities {

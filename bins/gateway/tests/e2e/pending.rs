@@ -3,9 +3,10 @@
 use http::StatusCode;
 use kvasir_testkit::client::RawClient;
 use kvasir_testkit::engine::Reply;
+use kvasir_testkit::eventually_async;
 use serde_json::json;
 
-use crate::harness::{COMPLETIONS, Decision, Gateway, Replica, completion, ids, pool};
+use crate::harness::{COMPLETIONS, Decision, Gateway, Replica, SOON, completion, ids, pool};
 
 const PENDING: &str = "kvasir_endpoint_pending_prefixes";
 
@@ -32,8 +33,11 @@ async fn ask(gateway: &Gateway, prompt: &[u32]) -> Decision {
 /// A request that no engine answers.
 async fn held(replicas: &[Replica], gateway: &Gateway, prompt: &[u32], hang: &Reply) -> RawClient {
     answer_with(replicas, hang);
+    let before = replicas.iter().map(|replica| replica.engine.requests().len()).sum::<usize>();
     let client = gateway.sent(COMPLETIONS, completion(prompt).to_string().as_bytes()).await;
-    gateway.until_metric(PENDING, &[], 1.0).await;
+    let asked = || replicas.iter().map(|replica| replica.engine.requests().len()).sum::<usize>();
+    eventually_async(SOON, || asked() > before).await;
+    assert_eq!(gateway.metrics().await.sum(PENDING, &[]), Some(1.0));
     answer_with(replicas, &Reply::Default);
     client
 }

@@ -11,7 +11,7 @@ fn chain(tokens: &[u32]) -> Chain {
     Chain { usable: keys.len().saturating_sub(1), keys }
 }
 
-fn prompts(prompts: &[Vec<u32>]) -> Arc<PromptKeys> {
+pub(super) fn prompts(prompts: &[Vec<u32>]) -> Arc<PromptKeys> {
     let prompts = prompts.iter().map(|tokens| chain(tokens)).collect();
     Arc::new(PromptKeys { block_size: 1, prompts })
 }
@@ -131,7 +131,7 @@ proptest! {
                     there.map(|request| request.shared(wanted)).max().unwrap_or(0)
                 };
                 let naive: Vec<usize> = (0..SLOTS).map(of_slot).collect();
-                prop_assert_eq!(found(&all, &slots, &prompts(&[wanted.clone()]), now), naive);
+                prop_assert_eq!(found(&all, &slots, &prompts(std::slice::from_ref(wanted)), now), naive);
             }
             let keys: usize = live.iter().flat_map(|r| &r.prompts).map(Vec::len).sum();
             let state = all.state.lock();
@@ -215,59 +215,4 @@ fn a_chain_that_parts_from_others_all_the_time_is_cut() {
     assert_eq!(found(&all, &slots, &keys, Instant::now()), [prefixes::MAX_STEPS]);
     drop(nested);
     assert_empty(&all);
-}
-
-/// What one decision costs: `cargo test --release -p kvasir-fleet -- --ignored --nocapture
-/// pending::tests::cost`.
-#[test]
-#[ignore = "a measurement"]
-#[expect(clippy::print_stdout, reason = "its purpose")]
-fn cost() {
-    for (endpoints, in_flight, shared, own) in [
-        (8, 16, 125, 13),
-        (8, 64, 125, 13),
-        (64, 64, 125, 13),
-        (256, 64, 125, 13),
-        (8, 16, 8_000, 192),
-        (256, 16, 8_000, 192),
-    ] {
-        let all = Arc::<PendingPrefixes>::default();
-        let slots: Vec<PendingSlot> = (0..endpoints).map(|_| all.slot()).collect();
-        let mut unique = 1_000_000;
-        let mut prompt = || {
-            let mut tokens: Vec<u32> = (0..shared).collect();
-            unique += own;
-            tokens.extend(unique..unique + own);
-            prompts(&[tokens])
-        };
-        let mut claims = VecDeque::new();
-        for n in 0..endpoints * in_flight {
-            claims.push_back(slots[n % slots.len()].begin(&prompt()));
-        }
-        let mut times: [Vec<Duration>; 3] = Default::default();
-        for n in 0..2_000 {
-            let keys = prompt();
-            let start = Instant::now();
-            let seen = all.find(&keys, start);
-            let looked = Instant::now();
-            let claim = slots[n % slots.len()].begin(&keys);
-            let begun = Instant::now();
-            drop(claims.pop_front());
-            let dropped = Instant::now();
-            claims.push_back(claim);
-            assert_eq!(seen[0].keys(&slots[0]), shared as usize);
-            times[0].push(looked - start);
-            times[1].push(begun - looked);
-            times[2].push(dropped - begun);
-        }
-        let line = times.map(|mut times| {
-            times.sort_unstable();
-            let micros = |share: usize| times[times.len() * share / 100].as_secs_f64() * 1e6;
-            format!("{:.1} / {:.1}", micros(50), micros(99))
-        });
-        println!(
-            "{endpoints} endpoints, {in_flight} each, {} + {} blocks: find, begin, end p50 / p99 µs: {line:?}",
-            shared, own
-        );
-    }
 }

@@ -44,8 +44,7 @@ impl Scene {
             None,
             self.engines.clone(),
             Arc::new(ModelPrompts::new("m".to_owned(), None)),
-            Arc::clone(&self.inventory),
-            Arc::clone(&self.pending),
+            Caches { inventory: Arc::clone(&self.inventory), pending: Arc::clone(&self.pending) },
             1,
         )
     }
