@@ -74,39 +74,39 @@ fn precise_takes_the_longest_prefix_then_the_least_loaded() {
     assert_eq!((cold.index, cold.reason), (1, Reason::NoOverlap));
 }
 
-/// The candidates, the second and third of them with so much pending.
-fn with_pending(kind: PolicyKind, rows: &[Row], pending: [u32; 2]) -> Choice {
-    let mut candidates: Vec<Candidate> = rows.iter().copied().map(candidate).collect();
-    for (candidate, pending) in candidates[1..].iter_mut().zip(pending) {
-        candidate.pending = pending;
-    }
+/// The candidates, with so much pending at each.
+fn with_pending<const N: usize>(kind: PolicyKind, rows: [(Row, u32); N]) -> Option<Choice> {
+    let candidates = rows.map(|(row, pending)| Candidate { pending, ..candidate(row) });
     let view = FleetView { candidates: &candidates };
-    let query = Query { prompt_tokens: 1000 };
-    kind.build().choose(&query, &view, &mut PolicyState::new(0)).unwrap()
+    kind.build().choose(&Query { prompt_tokens: 1000 }, &view, &mut PolicyState::new(0))
 }
 
 #[test]
 fn precise_counts_what_is_pending_after_what_is_there() {
     let kind = PolicyKind::PreciseCacheAware;
-    let choice = with_pending(kind, &[(64, 0, 0, 1.0), (64, 9, 9, 1.0), (0, 0, 0, 1.0)], [16, 900]);
+    let rows = [((64, 0, 0, 1.0), 0), ((64, 9, 9, 1.0), 16), ((0, 0, 0, 1.0), 900)];
+    let choice = with_pending(kind, rows).unwrap();
     assert_eq!((choice.index, choice.reason), (1, Reason::LongestPrefix));
     assert_eq!(choice.scores, [-64.0, -64.0, 0.0], "only what is there is certain");
-    let choice = with_pending(kind, &[(0, 0, 0, 1.0), (0, 9, 9, 1.0), (0, 0, 0, 1.0)], [16, 0]);
+    let rows = [((0, 0, 0, 1.0), 0), ((0, 9, 9, 1.0), 16), ((0, 0, 0, 1.0), 0)];
+    let choice = with_pending(kind, rows).unwrap();
     assert_eq!((choice.index, choice.reason), (1, Reason::LongestPrefix));
 }
 
 #[test]
 fn latency_credits_what_is_pending_and_waits_for_it() {
     let kind = PolicyKind::Latency;
-    // Own 1.0, idle: 2.0. Pending 800: own 0.2, wait 1.0: 1.45. The same with more to wait: 2.45.
-    let rows = [(0, 0, 0, 1000.0), (0, 1, 1000, 1000.0), (0, 1, 2000, 1000.0)];
-    let choice = with_pending(kind, &rows, [800, 800]);
-    for (score, wanted) in choice.scores.iter().zip([2.0, 1.45, 2.45]) {
+    let rows = [
+        ((0, 0, 0, 1000.0), 0),       // own 1.0         -> 1 + 1           = 2.0
+        ((0, 1, 1000, 1000.0), 800),  // own 0.2, wait 1 -> 1.2 + 0.2 * 1.25 = 1.45
+        ((0, 1, 2000, 1000.0), 800),  // own 0.2, wait 2                     = 2.45
+        ((0, 1, 1700, 1000.0), 9000), // never less than nothing of its own
+    ];
+    let choice = with_pending(kind, rows).unwrap();
+    for (score, wanted) in choice.scores.iter().zip([2.0, 1.45, 2.45, 1.7]) {
         assert!((score - wanted).abs() < 1e-9, "{:?}", choice.scores);
     }
     assert_eq!((choice.index, choice.reason), (1, Reason::LeastLatencyCold));
-    let choice = with_pending(kind, &rows, [2_000, 2_000]);
-    assert!((choice.scores[1] - 1.0).abs() < 1e-9, "never less than nothing of its own");
 }
 
 #[test]

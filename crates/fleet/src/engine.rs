@@ -23,8 +23,6 @@ pub(crate) struct Engine {
     url: String,
     card: ArcSwapOption<EngineCard>,
     reach: Mutex<Reach>,
-    /// Whether it was seen to report cached tokens: from then on no number means 0.
-    reports_cached_tokens: AtomicBool,
     asleep: AtomicBool,
     /// The start time its process last gave, as bits; 0 before that.
     process_start: AtomicU64,
@@ -82,7 +80,6 @@ impl Engine {
             authority,
             card: ArcSwapOption::empty(),
             reach: Mutex::new(Reach::default()),
-            reports_cached_tokens: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             process_start: AtomicU64::new(0),
         }
@@ -117,14 +114,6 @@ impl Engine {
     pub(crate) fn process_started(&self, seconds: f64) -> bool {
         let before = self.process_start.swap(seconds.to_bits(), Ordering::Relaxed);
         before != 0 && before != seconds.to_bits()
-    }
-
-    pub(crate) fn reported_cached_tokens(&self, number: Option<u64>) -> Option<u64> {
-        if number.is_some() {
-            self.reports_cached_tokens.store(true, Ordering::Relaxed);
-            return number;
-        }
-        self.reports_cached_tokens.load(Ordering::Relaxed).then_some(0)
     }
 
     pub(crate) fn unreachable(&self) -> Option<String> {

@@ -9,6 +9,7 @@ use kvasir_kv_hash::Scope;
 use crate::card::EngineCard;
 use crate::credit::Creditable;
 use crate::endpoint::Endpoint;
+use crate::parity::{Prediction, Unjudged, without_last};
 use crate::pending::{Chain, PendingPrefixes, PromptKeys};
 
 /// A request's prompts, as far as they are known.
@@ -46,10 +47,27 @@ pub struct Evidence {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemberEvidence {
+    /// What it is credited with.
     pub(crate) overlap: Overlap,
     pub(crate) trust: Trust,
+    /// What it is expected to hit, also where it is not credited for having hit less than expected.
+    pub(crate) prediction: Result<Prediction, Unjudged>,
     /// Which of the keyed prompts will be pending there, if it is chosen.
     keyed: Option<usize>,
+    /// How much of the end of what it holds it does not hit.
+    dropped: u32,
+}
+
+/// What a member holds, and what it is expected to hit of that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    held: u32,
+    hit: Overlap,
+    /// Tokens per block; 0 where that is not known.
+    block: u32,
+    /// Which of the keyed prompts will be pending there.
+    keyed: Option<usize>,
+    dropped: u32,
 }
 
 /// How an engine cuts prompts into blocks.
@@ -87,35 +105,62 @@ impl Evidence {
         let mut found = Vec::with_capacity(members.len());
         for ((member, card), then) in members.iter().zip(&cards).zip(&before) {
             let keyed = KeyedAs::of(member.block_shape(), card.as_deref(), tokens.adapter);
-            let shares = member.shares_pending(card.as_deref(), then.credits);
-            let keyed = keyed.filter(|_| then.credits || shares);
+            let shares = then.credits || !then.predicts;
+            let shares = shares && member.shares_pending(card.as_deref(), then.credits);
+            let keyed = keyed.filter(|_| then.predicts || shares);
             let Some((at, lookup)) = keyed.and_then(|keyed| lookups.get(keyed)) else {
-                found.push((Overlap::default(), None));
+                found.push(Found::default());
                 of_batch.resize(of_batch.len() + if batch > 1 { batch } else { 0 }, 0);
                 continue;
             };
-            let held = lookup.overlaps.iter().map(|overlaps| member.held(overlaps));
+            let block = lookup.keys.block_size;
+            let dropped = member.dropped_tokens(then.stamp, block);
+            let held = || lookup.overlaps.iter().map(|overlaps| member.held(overlaps));
+            let hit = || held().map(|overlap| without_last(overlap, dropped));
             if batch > 1 {
-                of_batch.extend(held.clone().map(|overlap| overlap.resident()));
+                of_batch.extend(hit().map(|overlap| overlap.resident()));
             }
-            let overlap = if then.credits { sum(held) } else { Overlap::default() };
-            found.push((overlap, shares.then_some(at)));
+            let keyed = shares.then_some(at);
+            found.push(match then.predicts {
+                true => {
+                    Found { held: sum(held()).resident(), hit: sum(hit()), block, keyed, dropped }
+                }
+                false => Found { keyed, dropped, ..Found::default() },
+            });
         }
+        let judged = tokens.exact && tokens.prompts.is_some_and(|prompts| prompts.len() == 1);
         let mut sound = Vec::with_capacity(members.len());
-        for (place, ((member, then), (overlap, keyed))) in
-            members.iter().zip(&before).zip(found).enumerate()
-        {
+        for (place, ((member, then), found)) in members.iter().zip(&before).zip(found).enumerate() {
             let now = member.creditable();
-            let credits = then.credits && now.credits && now.epoch == then.epoch;
-            let overlap = if credits { overlap } else { Overlap::default() };
-            if !credits && batch > 1 {
+            let credited = then.predicts && now.predicts && now.epoch == then.epoch && now.credits;
+            if !credited && batch > 1 {
                 of_batch[place * batch..][..batch].fill(0);
             }
-            sound.push(MemberEvidence { overlap, trust: now.trust, keyed });
+            sound.push(MemberEvidence {
+                overlap: if credited { found.hit } else { Overlap::default() },
+                trust: now.trust,
+                prediction: if judged {
+                    found.prediction(tokens.count, then, &now)
+                } else {
+                    Err(Unjudged::Prompt)
+                },
+                keyed: found.keyed,
+                dropped: found.dropped,
+            });
         }
         let keyed = lookups.known.into_iter().map(|(_, lookup)| lookup.keys).collect();
         let (prompt_tokens, exact) = (tokens.count, tokens.exact);
         Self { prompt_tokens, exact, endpoints, members: sound, keyed, of_batch }
+    }
+
+    /// The same for a request of which engines may hit less than they hold (`prompt_logprobs`,
+    /// pooling): what they report of it is not held against it.
+    #[must_use]
+    pub fn not_judged(mut self) -> Self {
+        for member in &mut self.members {
+            member.prediction = Err(Unjudged::Prompt);
+        }
+        self
     }
 
     /// What will be pending at a member that is chosen; `None` where nobody could use it.
@@ -133,8 +178,8 @@ impl Evidence {
             let mut pending = 0_u32;
             for (prompt, found) in found[keyed].iter().enumerate() {
                 let keys = u32::try_from(found.keys(endpoint.pending())).unwrap_or(u32::MAX);
-                let beyond = keys.saturating_mul(size).saturating_sub(self.resident(place, prompt));
-                pending = pending.saturating_add(beyond);
+                let hit = keys.saturating_mul(size).saturating_sub(member.dropped);
+                pending = pending.saturating_add(hit.saturating_sub(self.resident(place, prompt)));
             }
             pending
         };
@@ -174,6 +219,25 @@ impl<'a> Lookups<'a> {
             self.known.len() - 1
         });
         Some((at, &self.known[at].1))
+    }
+}
+
+impl Found {
+    /// What may be held against the engine's report: only what a sound stream told, before and
+    /// after the lookup.
+    fn prediction(
+        self,
+        prompt: u64,
+        then: &Creditable,
+        now: &Creditable,
+    ) -> Result<Prediction, Unjudged> {
+        let Self { held, hit, block, .. } = self;
+        if !then.judged || !now.judged || then.stamp != now.stamp || block == 0 {
+            return Err(Unjudged::Trust);
+        }
+        let tokens = hit.resident();
+        let on_device = hit.in_tier(Tier::Device) == tokens;
+        Ok(Prediction { tokens, held, block, prompt, on_device, stamp: now.stamp })
     }
 }
 

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::endpoint::Endpoint;
+use crate::kind::EngineKind;
+use crate::parity::Prediction;
 use crate::pending::PendingClaim;
 
 /// What this gateway has sent to one endpoint and not seen finished. Changed by [`Reservation`]s
@@ -42,6 +44,10 @@ pub struct Reservation {
     since: Instant,
     /// The prompt, as long as others can count on its being computed there.
     pending: Option<PendingClaim>,
+    /// What the engine will count it as, where that is known.
+    prediction: Option<Prediction>,
+    /// Whether the parity's account of it is closed.
+    settled: bool,
 }
 
 impl Reservation {
@@ -52,13 +58,25 @@ impl Reservation {
         prefill_tokens: u64,
         measured: bool,
         pending: Option<PendingClaim>,
+        prediction: Option<Prediction>,
     ) -> Self {
+        endpoint.parity().sent();
         let load = endpoint.load();
         load.in_flight.fetch_add(1, Ordering::Relaxed);
         let before = load.queued_prefill_tokens.fetch_add(prefill_tokens, Ordering::Relaxed);
         let alone = before == 0;
         let since = Instant::now();
-        Self { endpoint, prefill_tokens, queued: true, alone, measured, since, pending }
+        Self {
+            endpoint,
+            prefill_tokens,
+            queued: true,
+            alone,
+            measured,
+            since,
+            pending,
+            prediction,
+            settled: false,
+        }
     }
 
     /// The endpoint claimed.
@@ -78,12 +96,27 @@ impl Reservation {
         if self.release_prefill() && streamed && self.alone && self.measured {
             self.endpoint.prefill_rate().observe(self.prefill_tokens, took);
         }
+        // SGLang counts a request when it is finished, vLLM when it is scheduled first.
+        if self.endpoint.card().is_none_or(|card| card.kind != EngineKind::Sglang) {
+            self.settle();
+        }
     }
 
-    /// The engine answered without computing the prompt: with an error.
+    /// The engine answers without having computed the prompt: nobody can count on it. To be said
+    /// before [`first_data`](Self::first_data).
     pub fn not_computed(&mut self) {
         self.pending = None;
-        self.release_prefill();
+    }
+
+    /// The engine refused the request or did not finish it: how it counts it is not known.
+    pub fn uncounted(&mut self) {
+        self.prediction = None;
+    }
+
+    fn settle(&mut self) {
+        if !std::mem::replace(&mut self.settled, true) {
+            self.endpoint.parity().settled(self.prediction.filter(|_| !self.queued));
+        }
     }
 
     fn release_prefill(&mut self) -> bool {
@@ -98,6 +131,8 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
+        // What never began to answer is not known to be counted.
+        self.settle();
         self.release_prefill();
         self.endpoint.load().in_flight.fetch_sub(1, Ordering::Relaxed);
     }

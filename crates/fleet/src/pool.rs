@@ -14,6 +14,8 @@ use crate::endpoint::Endpoint;
 use crate::engine::Exclusion;
 use crate::evidence::{Evidence, PromptTokens};
 use crate::load::Reservation;
+use crate::parity::tokens::TokenParity;
+use crate::parity::{Prediction, Unjudged};
 use crate::pending::PendingPrefixes;
 use crate::ranks::Ranks;
 use crate::tokenizer::ModelPrompts;
@@ -38,6 +40,7 @@ pub struct Pool {
     state: Mutex<PolicyState>,
     /// Moving mean of prompt tokens per request.
     typical_prompt: AtomicU64,
+    token_parity: TokenParity,
 }
 
 /// What is known of all engines' caches, whichever pools they are in.
@@ -75,6 +78,9 @@ pub struct Decision {
     pub prompt_tokens: u64,
     /// How many endpoints could have been chosen.
     pub candidates: usize,
+    /// How much the engine is expected to hit, to be held against what it reports
+    /// ([`Endpoint::judge`]); or why it is not.
+    pub prediction: Result<Prediction, Unjudged>,
 }
 
 impl Pool {
@@ -97,6 +103,7 @@ impl Pool {
             caches,
             state: Mutex::new(PolicyState::new(seed)),
             typical_prompt: AtomicU64::new(DEFAULT_PROMPT_TOKENS),
+            token_parity: TokenParity::default(),
         }
     }
 
@@ -133,6 +140,12 @@ impl Pool {
     #[must_use]
     pub fn prompts(&self) -> &Arc<ModelPrompts> {
         &self.prompts
+    }
+
+    /// Our count of prompt tokens held against the engines', by model and API.
+    #[must_use]
+    pub fn token_parity(&self) -> &TokenParity {
+        &self.token_parity
     }
 
     /// Whether any member is known to take a request for the pool's model now.
@@ -222,7 +235,9 @@ impl Pool {
         // How much of what is pending it will still wait for is not known.
         let measured = evidence.exact && candidate.trust == Trust::Exact && candidate.pending == 0;
         let claim = evidence.keys(place).and_then(|keys| member.pending().begin(keys));
-        let reservation = Reservation::new(Arc::clone(member), uncached, measured, claim);
+        let prediction = evidence.members.get(place)?.prediction;
+        let reservation =
+            Reservation::new(Arc::clone(member), uncached, measured, claim, prediction.ok());
         drop(state);
         let decision = Decision {
             policy: self.policy.name(),
@@ -232,6 +247,7 @@ impl Pool {
             trust: candidate.trust,
             prompt_tokens: evidence.prompt_tokens,
             candidates: candidates.len(),
+            prediction,
         };
         Some(Chosen { reservation, decision })
     }

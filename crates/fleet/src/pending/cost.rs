@@ -1,5 +1,7 @@
 //! What pending prefixes cost a decision.
 
+use std::io::Write as _;
+
 use super::tests::prompts;
 use super::*;
 
@@ -50,9 +52,11 @@ fn cost() {
             let micros = |share: usize| times[times.len() * share / 100].as_secs_f64() * 1e6;
             format!("{:.1} / {:.1}", micros(50), micros(99))
         });
-        println!(
+        let _ = writeln!(
+            std::io::stdout(),
             "{endpoints} endpoints, {in_flight} each, {} + {} blocks: find, begin, end p50 / p99 µs: {line:?}",
-            shared, own
+            shared,
+            own
         );
     }
 }

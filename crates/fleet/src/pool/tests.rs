@@ -157,6 +157,7 @@ fn it_ends_with_the_request_and_outlives_its_first_token() {
     assert_eq!(pending(&pool, &plain(&second)), 0, "it failed, or its client left");
     let mut refused = choose(&pool, &plain(&first));
     refused.reservation.not_computed();
+    refused.reservation.first_data(false);
     assert_eq!(refused.reservation.endpoint().queued_prefill_tokens(), 0);
     assert_eq!(pending(&pool, &plain(&second)), 0, "the engine answered with an error");
     drop(refused);
