@@ -178,6 +178,9 @@ mod tests {
             topic: "kv".to_owned(),
         };
         assert_eq!(info.sources.unwrap()[1], second);
+        let off = br#"{"page_size":1,"disable_radix_cache":true}"#;
+        let off = ServerInfo::read(off).unwrap();
+        assert_eq!((info.prefix_caching, off.prefix_caching), (None, Some(false)));
         let quiet = br#"{"page_size":1,"kv_events_config":null,"dp_size":18446744073709551615}"#;
         let quiet = ServerInfo::read(quiet).unwrap();
         assert_eq!((quiet.sources, quiet.ranks.len()), (None, 4096));

@@ -243,6 +243,14 @@ sglang:token_usage{dp_rank="0",model_name="m"} 0.75
     }
 
     #[test]
+    fn whether_prefixes_are_kept_is_told_or_not_known() {
+        for (word, told) in [("True", Some(true)), ("False", Some(false)), ("None", None)] {
+            let page = format!("vllm:cache_config_info{{enable_prefix_caching=\"{word}\"}} 1");
+            assert_eq!(Page::parse(&page).prefix_caching, told);
+        }
+    }
+
+    #[test]
     fn pages_cut_anywhere_do_not_panic() {
         for end in (0..PAGE.len()).filter(|end| PAGE.is_char_boundary(*end)) {
             let _ = Page::parse(&PAGE[..end]);
