@@ -36,12 +36,26 @@ impl Load {
 pub struct Candidate {
     /// Tokens of the prompt it will find in its cache; all prompts of a batch together.
     pub overlap: Overlap,
+    /// Tokens of the prompt beyond that prefix which the endpoint is computing for requests chosen
+    /// before, or has just computed: it will find them too when its turn comes, unless those
+    /// requests fail. The longest prefix that will be there is `overlap.resident() + pending`. How
+    /// long they still take is part of `load`.
+    pub pending: u32,
     /// How far that overlap can be believed. Without credit the overlap is empty.
     pub trust: Trust,
     /// Its work in hand.
     pub load: Load,
     /// Prompt tokens it computes per second; always above zero.
     pub prefill_rate: f64,
+}
+
+impl Candidate {
+    /// Prompt tokens it would have to compute for the request.
+    #[must_use]
+    pub fn uncached(&self, query: &Query) -> u64 {
+        let cached = u64::from(self.overlap.resident()) + u64::from(self.pending);
+        query.prompt_tokens.saturating_sub(cached)
+    }
 }
 
 /// Every eligible endpoint for one request, in a stable order.
@@ -58,13 +72,13 @@ pub enum Reason {
     Turn,
     /// It had the least load.
     LeastLoad,
-    /// It holds the longest prefix.
+    /// It holds the longest prefix, or will first.
     LongestPrefix,
-    /// No candidate holds any of the prompt: the least loaded was taken.
+    /// No candidate holds or computes any of the prompt: the least loaded was taken.
     NoOverlap,
     /// It adds the least latency, with some of the prompt cached.
     LeastLatencyWarm,
-    /// It adds the least latency although it holds none of the prompt.
+    /// It adds the least latency although it holds none of the prompt yet.
     LeastLatencyCold,
 }
 

@@ -13,7 +13,7 @@ fn candidate((resident, in_flight, queued_prefill_tokens, prefill_rate): Row) ->
     let mut overlap = Overlap::default();
     overlap.add(Tier::Device, resident);
     let load = Load { in_flight, queued_prefill_tokens };
-    Candidate { overlap, trust: Trust::Exact, load, prefill_rate }
+    Candidate { overlap, pending: 0, trust: Trust::Exact, load, prefill_rate }
 }
 
 fn choose(kind: PolicyKind, prompt_tokens: u64, rows: &[Row], seed: u64) -> Option<Choice> {
@@ -72,6 +72,41 @@ fn precise_takes_the_longest_prefix_then_the_least_loaded() {
 
     let cold = choose(kind, 200, &[(0, 2, 0, 1.0), (0, 1, 0, 1.0)], 0).unwrap();
     assert_eq!((cold.index, cold.reason), (1, Reason::NoOverlap));
+}
+
+/// The candidates, with so much pending at each.
+fn with_pending<const N: usize>(kind: PolicyKind, rows: [(Row, u32); N]) -> Option<Choice> {
+    let candidates = rows.map(|(row, pending)| Candidate { pending, ..candidate(row) });
+    let view = FleetView { candidates: &candidates };
+    kind.build().choose(&Query { prompt_tokens: 1000 }, &view, &mut PolicyState::new(0))
+}
+
+#[test]
+fn precise_counts_what_is_pending_after_what_is_there() {
+    let kind = PolicyKind::PreciseCacheAware;
+    let rows = [((64, 0, 0, 1.0), 0), ((64, 9, 9, 1.0), 16), ((0, 0, 0, 1.0), 900)];
+    let choice = with_pending(kind, rows).unwrap();
+    assert_eq!((choice.index, choice.reason), (1, Reason::LongestPrefix));
+    assert_eq!(choice.scores, [-64.0, -64.0, 0.0], "only what is there is certain");
+    let rows = [((0, 0, 0, 1.0), 0), ((0, 9, 9, 1.0), 16), ((0, 0, 0, 1.0), 0)];
+    let choice = with_pending(kind, rows).unwrap();
+    assert_eq!((choice.index, choice.reason), (1, Reason::LongestPrefix));
+}
+
+#[test]
+fn latency_credits_what_is_pending_and_waits_for_it() {
+    let kind = PolicyKind::Latency;
+    let rows = [
+        ((0, 0, 0, 1000.0), 0),       // own 1.0         -> 1 + 1           = 2.0
+        ((0, 1, 1000, 1000.0), 800),  // own 0.2, wait 1 -> 1.2 + 0.2 * 1.25 = 1.45
+        ((0, 1, 2000, 1000.0), 800),  // own 0.2, wait 2                     = 2.45
+        ((0, 1, 1700, 1000.0), 9000), // never less than nothing of its own
+    ];
+    let choice = with_pending(kind, rows).unwrap();
+    for (score, wanted) in choice.scores.iter().zip([2.0, 1.45, 2.45, 1.7]) {
+        assert!((score - wanted).abs() < 1e-9, "{:?}", choice.scores);
+    }
+    assert_eq!((choice.index, choice.reason), (1, Reason::LeastLatencyCold));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::identity::{BlockIdentity, Keying};
 use crate::load::{LoadCounters, PrefillRate};
 use crate::parity::Stamp;
 use crate::parity::hits::HitParity;
+use crate::pending::PendingSlot;
 use crate::rank_stream::RankStream;
 use crate::signals::Signals;
 
@@ -33,6 +34,7 @@ pub struct Endpoint {
     /// Whether requests must name the rank in a header.
     by_header: bool,
     load: LoadCounters,
+    pending: PendingSlot,
     prefill_rate: PrefillRate,
     signals: Mutex<Scrape>,
     streams: RwLock<Streams>,
@@ -68,12 +70,14 @@ impl Endpoint {
         rank: Option<u32>,
         by_header: bool,
         streams: Vec<Arc<RankStream>>,
+        pending: PendingSlot,
     ) -> Self {
         Self {
             engine,
             rank,
             by_header,
             load: LoadCounters::default(),
+            pending,
             prefill_rate: PrefillRate::default(),
             signals: Mutex::new(Scrape::default()),
             streams: RwLock::new(Streams { list: streams, ..Streams::default() }),
@@ -239,6 +243,21 @@ impl Endpoint {
 
     pub(crate) fn load(&self) -> &LoadCounters {
         &self.load
+    }
+
+    /// The prompts that are being computed there.
+    pub(crate) fn pending(&self) -> &PendingSlot {
+        &self.pending
+    }
+
+    /// Whether what is being computed there can be counted on by the next request: the engine caches
+    /// prefixes, as its events show (where they are `credited`) or its metrics say, and has one cache.
+    /// Which of several ranks gets a request is the engine's choice, and the others do not have it.
+    pub(crate) fn shares_pending(&self, card: Option<&EngineCard>, credited: bool) -> bool {
+        let told = card.and_then(|card| card.prefix_caching);
+        let caches = told != Some(false) && (credited || told == Some(true));
+        let streams = self.streams.read();
+        caches && !streams.incomplete && streams.list.len() == 1
     }
 
     pub(crate) fn prefill_rate(&self) -> &PrefillRate {

@@ -1,7 +1,7 @@
 //! One engine's address: what is known of the process behind it, whichever of its ranks is asked.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -28,6 +28,8 @@ pub(crate) struct Engine {
     keying: ArcSwapOption<Keying>,
     reach: Mutex<Reach>,
     asleep: AtomicBool,
+    /// The start time its process last gave, as bits; 0 before that.
+    process_start: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -85,6 +87,7 @@ impl Engine {
             identity,
             reach: Mutex::new(Reach::default()),
             asleep: AtomicBool::new(false),
+            process_start: AtomicU64::new(0),
         }
     }
 
@@ -122,6 +125,12 @@ impl Engine {
     /// What it was before.
     pub(crate) fn set_asleep(&self, asleep: bool) -> bool {
         self.asleep.swap(asleep, Ordering::Relaxed)
+    }
+
+    /// The engine says when its process started; whether that is another one than before.
+    pub(crate) fn process_started(&self, seconds: f64) -> bool {
+        let before = self.process_start.swap(seconds.to_bits(), Ordering::Relaxed);
+        before != 0 && before != seconds.to_bits()
     }
 
     pub(crate) fn unreachable(&self) -> Option<String> {

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Instant;
 
 use kvasir_inventory::{Inventory, Tier, Trust};
 
@@ -34,6 +35,12 @@ const FAMILIES: &[Family<Endpoint>] = &[
         "gauge",
         "Waiting requests this gateway did not send, as of the last scrape.",
         |e| Some(f64::from(e.foreign_waiting())),
+    ),
+    (
+        "endpoint_pending_prefixes",
+        "gauge",
+        "Prompts being computed, or computed just now, that choices count on.",
+        |e| Some(e.pending().prompts(Instant::now()) as f64),
     ),
     ("endpoint_kv_usage", "gauge", "Used share of the engine's KV cache, 0 to 1.", |e| {
         e.signals().kv_usage

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use crate::endpoint::Endpoint;
 use crate::kind::EngineKind;
 use crate::parity::Prediction;
+use crate::pending::PendingClaim;
 
 /// What this gateway has sent to one endpoint and not seen finished. Changed by [`Reservation`]s
 /// only.
@@ -41,6 +42,8 @@ pub struct Reservation {
     /// Whether `prefill_tokens` is known and not estimated.
     measured: bool,
     since: Instant,
+    /// The prompt, as long as others can count on its being computed there.
+    pending: Option<PendingClaim>,
     /// What the engine will count it as, where that is known.
     prediction: Option<Prediction>,
     /// Whether the parity's account of it is closed.
@@ -54,6 +57,7 @@ impl Reservation {
         endpoint: Arc<Endpoint>,
         prefill_tokens: u64,
         measured: bool,
+        pending: Option<PendingClaim>,
         prediction: Option<Prediction>,
     ) -> Self {
         endpoint.parity().sent();
@@ -69,6 +73,7 @@ impl Reservation {
             alone,
             measured,
             since,
+            pending,
             prediction,
             settled: false,
         }
@@ -83,7 +88,11 @@ impl Reservation {
     /// The engine began to answer: the prompt is computed. `streamed` says that the answer began
     /// with the first token, so that the time taken is that of the prefill.
     pub fn first_data(&mut self, streamed: bool) {
-        let took = self.since.elapsed();
+        let now = Instant::now();
+        let took = now.saturating_duration_since(self.since);
+        if let Some(pending) = &mut self.pending {
+            pending.computed(now);
+        }
         if self.release_prefill() && streamed && self.alone && self.measured {
             self.endpoint.prefill_rate().observe(self.prefill_tokens, took);
         }
@@ -91,6 +100,12 @@ impl Reservation {
         if self.endpoint.card().is_none_or(|card| card.kind != EngineKind::Sglang) {
             self.settle();
         }
+    }
+
+    /// The engine answers without having computed the prompt: nobody can count on it. To be said
+    /// before [`first_data`](Self::first_data).
+    pub fn not_computed(&mut self) {
+        self.pending = None;
     }
 
     /// The engine refused the request or did not finish it: how it counts it is not known.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
@@ -15,6 +16,7 @@ use crate::evidence::{Evidence, PromptTokens};
 use crate::load::Reservation;
 use crate::parity::tokens::TokenParity;
 use crate::parity::{Prediction, Unjudged};
+use crate::pending::PendingPrefixes;
 use crate::ranks::Ranks;
 use crate::tokenizer::ModelPrompts;
 
@@ -32,13 +34,22 @@ pub struct Pool {
     engines: Vec<Arc<Ranks>>,
     members: ArcSwap<Vec<Arc<Endpoint>>>,
     prompts: Arc<ModelPrompts>,
-    inventory: Arc<Inventory>,
+    caches: Caches,
     /// Choosing and committing happen under this lock: two requests of one pool never take the same
     /// idle endpoint without seeing each other.
     state: Mutex<PolicyState>,
     /// Moving mean of prompt tokens per request.
     typical_prompt: AtomicU64,
     token_parity: TokenParity,
+}
+
+/// What is known of all engines' caches, whichever pools they are in.
+#[derive(Clone, Debug)]
+pub(crate) struct Caches {
+    /// What they hold.
+    pub(crate) inventory: Arc<Inventory>,
+    /// What they are computing.
+    pub(crate) pending: Arc<PendingPrefixes>,
 }
 
 /// An endpoint chosen for a request, and the claim on it.
@@ -59,6 +70,8 @@ pub struct Decision {
     pub reason: Reason,
     /// What it is credited with holding of the prompt.
     pub overlap: Overlap,
+    /// Tokens of the prompt beyond that which it was computing for others, or had just computed.
+    pub pending: u32,
     /// How far its events were believed.
     pub trust: Trust,
     /// Prompt tokens, all prompts together.
@@ -77,7 +90,7 @@ impl Pool {
         authorization: Option<HeaderValue>,
         engines: Vec<Arc<Ranks>>,
         prompts: Arc<ModelPrompts>,
-        inventory: Arc<Inventory>,
+        caches: Caches,
         seed: u64,
     ) -> Self {
         Self {
@@ -87,7 +100,7 @@ impl Pool {
             members: ArcSwap::from_pointee(members_of(&engines)),
             engines,
             prompts,
-            inventory,
+            caches,
             state: Mutex::new(PolicyState::new(seed)),
             typical_prompt: AtomicU64::new(DEFAULT_PROMPT_TOKENS),
             token_parity: TokenParity::default(),
@@ -147,11 +160,12 @@ impl Pool {
     /// Looks up what every member holds of a prompt.
     #[must_use]
     pub fn evidence(&self, tokens: &PromptTokens<'_>) -> Evidence {
-        Evidence::gather(self.members(), &self.inventory, tokens)
+        Evidence::gather(self.members(), &self.caches.inventory, tokens)
     }
 
     /// Chooses an endpoint for a request for `model` (the pool's, or an adapter) and commits the
-    /// request's load to it, in one step.
+    /// request's load and its prompt, as pending there, to it, in one step: the next request sees
+    /// both.
     ///
     /// `tried` are endpoints where this request already failed: other ranks of their engines are
     /// not better. Endpoints that fail or stay silent
@@ -206,23 +220,30 @@ impl Pool {
         let query = Query { prompt_tokens: evidence.prompt_tokens };
         let fallback_rate = median_rate(&evidence.endpoints);
         let mut state = self.state.lock();
-        let candidates: Vec<Candidate> =
-            eligible.iter().map(|place| self.candidate(*place, evidence, fallback_rate)).collect();
+        let pending = evidence.pending(&self.caches.pending, Instant::now());
+        let candidate = |place: &usize| Candidate {
+            pending: pending[*place],
+            ..self.candidate(*place, evidence, fallback_rate)
+        };
+        let candidates: Vec<Candidate> = eligible.iter().map(candidate).collect();
         let view = FleetView { candidates: &candidates };
         let choice = self.policy.choose(&query, &view, &mut state)?;
         let candidate = candidates.get(choice.index)?;
         let place = *eligible.get(choice.index)?;
         let member = evidence.endpoints.get(place)?;
+        let uncached = candidate.uncached(&query);
+        // How much of what is pending it will still wait for is not known.
+        let measured = evidence.exact && candidate.trust == Trust::Exact && candidate.pending == 0;
+        let claim = evidence.keys(place).and_then(|keys| member.pending().begin(keys));
         let prediction = evidence.members.get(place)?.prediction;
-        let uncached =
-            evidence.prompt_tokens.saturating_sub(u64::from(candidate.overlap.resident()));
-        let measured = evidence.exact && candidate.trust == Trust::Exact;
-        let reservation = Reservation::new(Arc::clone(member), uncached, measured, prediction.ok());
+        let reservation =
+            Reservation::new(Arc::clone(member), uncached, measured, claim, prediction.ok());
         drop(state);
         let decision = Decision {
             policy: self.policy.name(),
             reason: choice.reason,
             overlap: candidate.overlap,
+            pending: candidate.pending,
             trust: candidate.trust,
             prompt_tokens: evidence.prompt_tokens,
             candidates: candidates.len(),
@@ -238,6 +259,7 @@ impl Pool {
             .saturating_mul(self.typical_prompt.load(Ordering::Relaxed));
         Candidate {
             overlap: known.overlap,
+            pending: 0,
             trust: known.trust,
             load: Load {
                 in_flight: member.in_flight(),
@@ -259,3 +281,6 @@ fn median_rate(members: &[Arc<Endpoint>]) -> f64 {
     rates.sort_by(f64::total_cmp);
     rates.get(rates.len() / 2).copied().unwrap_or(DEFAULT_PREFILL_RATE)
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,8 @@ use crate::endpoint::Endpoint;
 use crate::engine_client::EngineClient;
 use crate::exposition;
 use crate::monitor::Monitor;
-use crate::pool::Pool;
+use crate::pending::PendingPrefixes;
+use crate::pool::{Caches, Pool};
 use crate::ranks::Ranks;
 use crate::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
 use crate::tokenizer::ModelPrompts;
@@ -26,6 +27,7 @@ pub struct Fleet {
     /// Ordered by URL.
     engines: Vec<Arc<Ranks>>,
     inventory: Arc<Inventory>,
+    pending: Arc<PendingPrefixes>,
     tasks: JoinSet<()>,
 }
 
@@ -56,6 +58,7 @@ impl Fleet {
             order: Vec::new(),
             engines: Vec::new(),
             inventory,
+            pending: Arc::default(),
             tasks: JoinSet::new(),
         }
     }
@@ -158,9 +161,10 @@ impl Fleet {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(place) => {
                     let inventory = Arc::clone(&self.inventory);
+                    let pending = Arc::clone(&self.pending);
                     let known_by = identity.clone();
                     let at = authority.clone();
-                    let ranks = Ranks::new(at, addressing, ranks, known_by, inventory)
+                    let ranks = Ranks::new(at, addressing, ranks, known_by, inventory, pending)
                         .ok_or(FleetError::TooManyEndpoints)?;
                     place.insert(Watched {
                         ranks: Arc::new(ranks),
@@ -183,13 +187,15 @@ impl Fleet {
             engines.push((authority, Arc::clone(&entry.ranks)));
         }
         let (authorities, engines): (Vec<_>, Vec<_>) = engines.into_iter().unzip();
+        let caches =
+            Caches { inventory: Arc::clone(&self.inventory), pending: Arc::clone(&self.pending) };
         let pool = Arc::new(Pool::new(
             model.clone(),
             policy.build(),
             authorization,
             engines,
             Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir)),
-            Arc::clone(&self.inventory),
+            caches,
             seed,
         ));
         for authority in authorities {

@@ -41,6 +41,8 @@ pub(crate) struct Page {
     pub(crate) block_size: Option<u32>,
     /// Blocks of one rank's cache (`num_gpu_blocks`).
     pub(crate) blocks: Option<u64>,
+    /// Whether prefixes are kept (`enable_prefix_caching`).
+    pub(crate) prefix_caching: Option<bool>,
     /// When the engine's process started, in seconds since the epoch
     /// (`process_start_time_seconds`).
     pub(crate) process_start: Option<f64>,
@@ -88,6 +90,11 @@ impl Page {
                     let size = size("hash_block_size").or_else(|| size("block_size"));
                     page.block_size = size.filter(|size| *size > 0);
                     page.blocks = sample.label("num_gpu_blocks").and_then(|text| text.parse().ok());
+                    page.prefix_caching = match sample.label("enable_prefix_caching") {
+                        Some("True") => Some(true),
+                        Some("False") => Some(false),
+                        _ => None,
+                    };
                 }
                 _ => {}
             }
@@ -233,6 +240,14 @@ sglang:token_usage{dp_rank="0",model_name="m"} 0.75
     fn the_hash_block_size_wins() {
         let page = r#"vllm:cache_config_info{block_size="64",hash_block_size="16"} 1"#;
         assert_eq!(Page::parse(page).block_size, Some(16));
+    }
+
+    #[test]
+    fn whether_prefixes_are_kept_is_told_or_not_known() {
+        for (word, told) in [("True", Some(true)), ("False", Some(false)), ("None", None)] {
+            let page = format!("vllm:cache_config_info{{enable_prefix_caching=\"{word}\"}} 1");
+            assert_eq!(Page::parse(&page).prefix_caching, told);
+        }
     }
 
     #[test]

@@ -138,6 +138,8 @@ impl AccessLog {
             .increment(decision.prompt_tokens);
         metrics::counter!("kvasir_predicted_cached_tokens_total", "model" => model.clone())
             .increment(u64::from(decision.overlap.resident()));
+        metrics::counter!("kvasir_pending_cached_tokens_total", "model" => model.clone())
+            .increment(u64::from(decision.pending));
         // Only answers that carry a count, with a prompt whose tokens are known, can be judged.
         if let Some(cached) = self.usage.cached_tokens
             && self.tokens == "exact"
@@ -173,6 +175,7 @@ impl Drop for AccessLog {
             tokens = self.tokens,
             prompt_tokens = decision.map(|d| d.prompt_tokens),
             overlap_tokens = decision.map(|d| d.overlap.resident()),
+            pending_tokens = decision.map(|d| d.pending),
             reported_cached_tokens = self.usage.cached_tokens,
             reported_prompt_tokens = self.usage.prompt_tokens,
             candidates = decision.map(|d| d.candidates),

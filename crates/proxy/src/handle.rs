@@ -81,6 +81,7 @@ fn answer(
         .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
     if !head.status.is_success() {
         reservation.uncounted();
+        reservation.not_computed();
     }
     reservation.first_data(is_stream && head.status.is_success());
     log.first_data(is_stream);
@@ -103,9 +104,10 @@ fn answer(
 
 /// The text of `x-kvasir-reason`.
 fn reason(decision: &Decision, level: &str, tokens: &str) -> String {
-    let Decision { policy, reason, overlap, trust, prompt_tokens, .. } = decision;
+    let Decision { policy, reason, overlap, pending, trust, prompt_tokens, .. } = decision;
+    let pending = if *pending > 0 { format!("; pending={pending}") } else { String::new() };
     format!(
-        "policy={policy}; reason={}; overlap={}; prompt={prompt_tokens}; level={level}; \
+        "policy={policy}; reason={}; overlap={}{pending}; prompt={prompt_tokens}; level={level}; \
          tokens={tokens}; trust={trust}",
         reason.as_str(),
         overlap.resident(),

@@ -14,6 +14,7 @@ mod failure;
 mod harness;
 mod own;
 mod parity;
+mod pending;
 mod policies;
 mod requests;
 mod routing;

@@ -2,6 +2,7 @@
 //! late, lost or of another life. What engines report as cached is what the gateway must have
 //! predicted.
 
+mod burst;
 mod clients;
 mod events;
 mod failure;

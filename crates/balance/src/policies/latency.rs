@@ -1,6 +1,6 @@
 //! `latency`: the least latency added to this request and to those in flight. The default.
 //!
-//! For a candidate with credited cached tokens `C` of a prompt of `P`, prefill rate `r`, queued
+//! For a candidate with credited tokens `C`, resident and pending, of a prompt of `P`, prefill rate `r`, queued
 //! prefill tokens `Q` and `n` requests in flight, in seconds:
 //!
 //! ```text
@@ -8,6 +8,9 @@
 //! wait = Q / r
 //! cost = wait + own + own * (1 + n / 4)
 //! ```
+//!
+//! What is pending costs this request nothing of its own: it waits until that is computed, and that
+//! is part of `Q`.
 //!
 //! The last term is the delay this choice imposes on whoever is already there and on whoever comes
 //! next. Costs within the larger of 5 % and 5 ms of the lowest tie: the least own work wins, then
@@ -47,7 +50,7 @@ impl Policy for Latency {
         let tied = (0..candidates.len()).filter(|place| scores[*place] <= limit);
         let key = |place: usize| {
             let candidate = &candidates[place];
-            (uncached(query, candidate), candidate.load.in_flight)
+            (candidate.uncached(query), candidate.load.in_flight)
         };
         let index = smallest_by(tied, key, &mut state.rng)?;
         let warm = candidates[index].overlap.resident() > 0;
@@ -56,15 +59,10 @@ impl Policy for Latency {
     }
 }
 
-/// Prompt tokens the candidate would have to compute.
-fn uncached(query: &Query, candidate: &Candidate) -> u64 {
-    query.prompt_tokens.saturating_sub(u64::from(candidate.overlap.resident()))
-}
-
 #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
 fn cost(query: &Query, candidate: &Candidate) -> f64 {
     let rate = candidate.prefill_rate.max(1.0);
-    let own = uncached(query, candidate) as f64 / rate;
+    let own = candidate.uncached(query) as f64 / rate;
     let wait = candidate.load.queued_prefill_tokens as f64 / rate;
     wait + own + own * (1.0 + f64::from(candidate.load.in_flight) / CROWD)
 }

@@ -4,8 +4,11 @@ use super::least_load::LeastLoad;
 use super::smallest_by;
 use crate::view::{Choice, FleetView, Policy, PolicyState, Query, Reason};
 
-/// Takes the candidate that holds the most of the prompt; ties go to the least loaded, and with
-/// nothing held anywhere it is [`LeastLoad`].
+/// Takes the candidate that holds the most of the prompt; of several the one that will hold the
+/// most when it has computed what is pending; ties go to the least loaded, and with nothing held or
+/// pending anywhere it is [`LeastLoad`].
+///
+/// What is resident comes first, as it is certain. The scores count resident tokens only.
 ///
 /// It is blind to load while any candidate holds more than another: one hot prefix keeps one
 /// endpoint busy. [`crate::Latency`] is the policy that weighs the two.
@@ -23,9 +26,12 @@ impl Policy for PreciseCacheAware {
         view: &FleetView<'_>,
         state: &mut PolicyState,
     ) -> Option<Choice> {
-        let held = |place: usize| view.candidates[place].overlap.resident();
+        let held = |place: usize| {
+            let candidate = &view.candidates[place];
+            (candidate.overlap.resident(), candidate.pending)
+        };
         let most = (0..view.candidates.len()).map(held).max()?;
-        if most == 0 {
+        if most == (0, 0) {
             let choice = LeastLoad.choose(query, view, state)?;
             return Some(Choice { reason: Reason::NoOverlap, ..choice });
         }
