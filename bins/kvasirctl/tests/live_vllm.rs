@@ -73,10 +73,11 @@ impl Live {
         let page = get("/metrics").await.text();
         let info = page.lines().find(|line| line.starts_with("vllm:cache_config_info{")).unwrap();
         let label = |name: &str| -> String {
-            let (_, rest) = info.split_once(&format!("{name}=\"")).unwrap();
-            rest.split('"').next().unwrap().to_owned()
+            let begins = [format!("{{{name}=\""), format!(",{name}=\"")];
+            let rest = begins.iter().find_map(|begin| Some(info.split_once(begin.as_str())?.1));
+            rest.unwrap().split('"').next().unwrap().to_owned()
         };
-        let (algorithm, block_size) = (label("prefix_caching_hash_algo"), label(",block_size"));
+        let (algorithm, block_size) = (label("prefix_caching_hash_algo"), label("block_size"));
         let root = get("/v1/models").await.json()["data"][0]["root"].as_str().unwrap().to_owned();
         println!("vLLM {version}, {algorithm}, blocks of {block_size}, up after {took:?}");
         let block_size = block_size.parse().unwrap();

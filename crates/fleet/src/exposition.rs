@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kvasir_inventory::{Inventory, Tier, Trust};
 
 use crate::endpoint::Endpoint;
+use crate::parity::families;
 use crate::pool::Pool;
 use crate::rank_stream::RankStream;
 use crate::tokenizer::PromptState;
@@ -118,7 +119,7 @@ impl Labelled {
     }
 }
 
-fn labels<'a>(url: &'a str, rank: Option<&'a str>) -> Vec<(&'a str, &'a str)> {
+pub(crate) fn labels<'a>(url: &'a str, rank: Option<&'a str>) -> Vec<(&'a str, &'a str)> {
     [("endpoint", url)].into_iter().chain(rank.map(|rank| ("rank", rank))).collect()
 }
 
@@ -152,6 +153,7 @@ pub(crate) fn render(
     render_stream_trust(page, &streams);
     render_blocks(page, &streams);
     render_pools(page, pools);
+    families::render(page, endpoints, pools);
     render_inventory(page, inventory);
 }
 
@@ -214,11 +216,11 @@ fn render_inventory(page: &mut String, inventory: &Inventory) {
     sample(page, "inventory_max_bytes", &[], inventory.limits().bytes as f64);
 }
 
-fn header(page: &mut String, name: &str, kind: &str, help: &str) {
+pub(crate) fn header(page: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(page, "# HELP kvasir_{name} {help}\n# TYPE kvasir_{name} {kind}");
 }
 
-fn sample(page: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
+pub(crate) fn sample(page: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
     let _ = write!(page, "kvasir_{name}{{");
     for (i, (key, text)) in labels.iter().enumerate() {
         let comma = if i == 0 { "" } else { "," };

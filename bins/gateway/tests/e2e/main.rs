@@ -14,6 +14,7 @@ mod failure;
 mod harness;
 mod live;
 mod own;
+mod parity;
 mod policies;
 mod requests;
 mod routing;
