@@ -12,6 +12,7 @@ mod engines;
 mod events;
 mod failure;
 mod harness;
+mod live;
 mod own;
 mod parity;
 mod pending;
