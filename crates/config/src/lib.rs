@@ -14,5 +14,5 @@ mod secret;
 
 pub use self::endpoint::{EndpointConfig, EngineUrl, RankAddressing};
 pub use self::error::ConfigError;
-pub use self::model::{Config, LogConfig, LogFormat, PoolConfig};
+pub use self::model::{Config, LogConfig, LogFormat, PoolConfig, TokenParity};
 pub use self::secret::Secret;

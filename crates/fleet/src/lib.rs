@@ -37,7 +37,10 @@ mod samples;
 mod signals;
 mod spec;
 mod task;
+mod token_headers;
+mod token_parity;
 mod tokenizer;
+mod window;
 
 pub use self::apply::Applier;
 pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
@@ -51,5 +54,11 @@ pub use self::picture::Picture;
 pub use self::pool::{Chosen, Decision, Pool};
 pub use self::registry::{Fleet, FleetError, Resolved};
 pub use self::samples::{Sample, samples};
-pub use self::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec, RankAddressingKind};
+pub use self::spec::{
+    EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec, RankAddressingKind, TokenSpec,
+};
+pub use self::token_headers::TokenHeaders;
+pub use self::token_parity::{
+    Parity, ParityPart, ProbeCase, TokenParity, probe_chats, probe_texts,
+};
 pub use self::tokenizer::{ModelPrompts, PromptState};

@@ -14,6 +14,9 @@ use crate::engine::Exclusion;
 use crate::evidence::{Evidence, PromptTokens};
 use crate::load::Reservation;
 use crate::ranks::Ranks;
+use crate::spec::TokenSpec;
+use crate::token_headers::TokenHeaders;
+use crate::token_parity::TokenParity;
 use crate::tokenizer::ModelPrompts;
 
 /// Assumed until something was measured: tokens per second of prefill.
@@ -30,6 +33,8 @@ pub struct Pool {
     engines: Vec<Arc<Ranks>>,
     members: ArcSwap<Vec<Arc<Endpoint>>>,
     prompts: Arc<ModelPrompts>,
+    token_headers: TokenHeaders,
+    token_parity: TokenParity,
     inventory: Arc<Inventory>,
     /// Choosing and committing happen under this lock: two requests of one pool never take the same
     /// idle endpoint without seeing each other.
@@ -65,12 +70,14 @@ pub struct Decision {
 }
 
 impl Pool {
+    #[expect(clippy::too_many_arguments, reason = "called once, by the registry")]
     pub(crate) fn new(
         model: String,
         policy: &'static dyn Policy,
         authorization: Option<HeaderValue>,
         engines: Vec<Arc<Ranks>>,
         prompts: Arc<ModelPrompts>,
+        tokens: TokenSpec,
         inventory: Arc<Inventory>,
         seed: u64,
     ) -> Self {
@@ -81,6 +88,8 @@ impl Pool {
             members: ArcSwap::from_pointee(members_of(&engines)),
             engines,
             prompts,
+            token_headers: TokenHeaders::new(tokens.trust_headers),
+            token_parity: TokenParity::new(tokens.parity),
             inventory,
             state: Mutex::new(PolicyState::new(seed)),
             typical_prompt: AtomicU64::new(DEFAULT_PROMPT_TOKENS),
@@ -120,6 +129,18 @@ impl Pool {
     #[must_use]
     pub fn prompts(&self) -> &Arc<ModelPrompts> {
         &self.prompts
+    }
+
+    /// How far token ids in clients' headers are believed.
+    #[must_use]
+    pub fn token_headers(&self) -> &TokenHeaders {
+        &self.token_headers
+    }
+
+    /// Whether own tokens are the engines'.
+    #[must_use]
+    pub fn token_parity(&self) -> &TokenParity {
+        &self.token_parity
     }
 
     /// Whether any member is known to take a request for the pool's model now.

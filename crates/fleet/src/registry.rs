@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use http::uri::Authority;
 use kvasir_inventory::Inventory;
+use kvasir_prompt::Limits;
 use tokio::task::JoinSet;
 
 use crate::endpoint::Endpoint;
@@ -15,6 +16,7 @@ use crate::monitor::Monitor;
 use crate::pool::Pool;
 use crate::ranks::Ranks;
 use crate::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
+use crate::token_parity::Checker;
 use crate::tokenizer::ModelPrompts;
 
 /// Pools, endpoints and their background tasks. Dropping it ends the tasks.
@@ -86,6 +88,11 @@ impl Fleet {
             };
             fleet.tasks.spawn(monitor.run());
         }
+        for pool in &fleet.order {
+            if let Some(checker) = Checker::of(pool, &client) {
+                fleet.tasks.spawn(checker.run());
+            }
+        }
         fleet.engines.sort_by(|a, b| a.engine().url().cmp(b.engine().url()));
         Ok(fleet)
     }
@@ -141,8 +148,15 @@ impl Fleet {
         seed: u64,
         watched: &mut HashMap<Authority, Watched>,
     ) -> Result<(), FleetError> {
-        let PoolSpec { model, policy, tokenizer_dir, authorization, rank_addressing, endpoints } =
-            spec;
+        let PoolSpec {
+            model,
+            policy,
+            tokenizer_dir,
+            authorization,
+            tokens,
+            rank_addressing,
+            endpoints,
+        } = spec;
         let mut engines = Vec::with_capacity(endpoints.len());
         for spec in endpoints {
             let addressing = spec.addressing(rank_addressing);
@@ -171,12 +185,14 @@ impl Fleet {
             engines.push((authority, Arc::clone(&entry.ranks)));
         }
         let (authorities, engines): (Vec<_>, Vec<_>) = engines.into_iter().unzip();
+        let limits = Limits { prompt_bytes: tokens.max_prompt_bytes, ..Limits::default() };
         let pool = Arc::new(Pool::new(
             model.clone(),
             policy.build(),
             authorization,
             engines,
-            Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir)),
+            Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir, limits)),
+            tokens,
             Arc::clone(&self.inventory),
             seed,
         ));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use kvasir_prompt::{Located, Renderer, locate};
+use kvasir_prompt::{CivilTime, Limits, Located, Renderer, locate};
 use tokio::sync::Mutex;
 
 /// How long a failed load rests before it is tried again, and loaded files before they are looked at.
@@ -31,6 +31,7 @@ pub enum PromptState {
 pub struct ModelPrompts {
     model: String,
     staged: Option<PathBuf>,
+    limits: Limits,
     state: ArcSwap<PromptState>,
     /// When the last attempt began, and for which engine root. Held while one is under way, so
     /// that the monitors of one pool do not load it twice.
@@ -38,13 +39,20 @@ pub struct ModelPrompts {
 }
 
 impl ModelPrompts {
-    pub(crate) fn new(model: String, staged: Option<PathBuf>) -> Self {
+    pub(crate) fn new(model: String, staged: Option<PathBuf>, limits: Limits) -> Self {
         Self {
             model,
             staged,
+            limits,
             state: ArcSwap::from_pointee(PromptState::Pending),
             attempt: Mutex::new(None),
         }
+    }
+
+    /// The sizes above which only the head of a prompt is tokenised, or nothing.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// The state now.
@@ -105,7 +113,7 @@ impl ModelPrompts {
         let Located::Found { dir, source } = &located else {
             return PromptState::Missing(located.to_string().into());
         };
-        match Renderer::load(dir) {
+        match Renderer::load_with(dir, self.limits, CivilTime::now_utc) {
             Ok(renderer) => {
                 let engine = renderer.engine();
                 tracing::info!(model = self.model, dir = %dir.display(), ?source, ?engine, "tokenizer loaded");

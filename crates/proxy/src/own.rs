@@ -1,7 +1,7 @@
 //! What is answered from own state: models, health, readiness, metrics.
 
 use http::{HeaderValue, Response, StatusCode, header};
-use kvasir_fleet::{Fleet, Pool};
+use kvasir_fleet::{Fleet, ParityPart, Pool};
 use serde_json::{Value, json};
 
 use crate::relay::{AnswerBody, whole};
@@ -77,7 +77,11 @@ fn pool_state(pool: &Pool) -> Value {
             (member.name(), state.into())
         })
         .collect();
-    json!({ "ready": pool.is_ready(), "endpoints": endpoints })
+    let parity: serde_json::Map<String, Value> = ParityPart::ALL
+        .iter()
+        .map(|part| (part.as_str().to_owned(), pool.token_parity().state(*part).as_str().into()))
+        .collect();
+    json!({ "ready": pool.is_ready(), "endpoints": endpoints, "token_parity": parity })
 }
 
 fn json_answer(status: StatusCode, value: &Value) -> Response<AnswerBody> {

@@ -19,4 +19,5 @@ mod shapes;
 mod shutdown;
 mod sims;
 mod tenants;
+mod tokens;
 mod url_mode;
