@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use kvasir_fleet::Pool;
 use kvasir_prompt::Api;
 use tokio::sync::Semaphore;
@@ -45,8 +45,8 @@ pub(crate) async fn read(
     }
     let name = [OWN, ROLTER].into_iter().find(|name| headers.contains_key(name))?;
     let lines: Vec<_> = headers.get_all(name).iter().cloned().collect();
-    let bytes: usize = lines.iter().map(|line| line.as_bytes().len()).sum();
-    let parse = move || ids(lines.iter().map(|line| line.as_bytes()));
+    let bytes: usize = lines.iter().map(HeaderValue::len).sum();
+    let parse = move || ids(lines.iter().map(HeaderValue::as_bytes));
     let ids = if bytes <= INLINE_BYTES {
         parse()
     } else {

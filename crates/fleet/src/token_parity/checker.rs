@@ -3,7 +3,6 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use http::HeaderValue;
 use kvasir_prompt::{Api, Level, Renderer, tokenize_question};
 
 use super::cases::{ProbeCase, probe_chats, probe_texts};
@@ -54,7 +53,7 @@ impl Checker {
         let mode = pool.token_parity().mode;
         (mode != ParityMode::Off).then(|| Self {
             pool: Arc::downgrade(pool),
-            client: client(asked_by, pool.authorization().map(HeaderValue::clone).as_ref()),
+            client: client(asked_by, pool.authorization()),
             mode,
             renderer: Weak::new(),
             next_probes: None,

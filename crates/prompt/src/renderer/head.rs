@@ -74,8 +74,6 @@ impl Renderer {
 
 /// Tokens of a text whose first `bytes` bytes have these, and which has so many more.
 pub(super) fn estimate(ids: &[u32], bytes: usize, rest: usize) -> u64 {
-    let (ids, bytes, rest) = (ids.len() as u64, bytes as u64, rest as u64);
-    let more =
-        if ids == 0 { rest / BYTES_PER_TOKEN } else { rest.saturating_mul(ids) / bytes.max(1) };
-    ids + more
+    let (ids, bytes, all) = (ids.len() as u64, bytes as u64, (bytes + rest) as u64);
+    if ids == 0 { all / BYTES_PER_TOKEN } else { all.saturating_mul(ids) / bytes.max(1) }
 }

@@ -5,6 +5,7 @@
 mod dir;
 mod directories;
 mod fuzz;
+mod heads;
 
 use std::sync::LazyLock;
 

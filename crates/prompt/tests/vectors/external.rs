@@ -85,7 +85,7 @@ fn external_loxilb_qwen() {
     let renderer = Renderer::load(&models().join("qwen3")).unwrap();
     let body = serde_json::json!({ "prompt": set["_fixed_prompts"]["block0_prompt"] });
     let ids = renderer.prompts(Api::Completions, body.to_string().as_bytes()).unwrap().prompts;
-    let blocks: Vec<Value> = ids[0].chunks_exact(size).map(|block| block.into()).collect();
+    let blocks: Vec<Value> = ids[0].chunks_exact(size).map(Into::into).collect();
     let fixtures = set["fixtures"].as_array().unwrap();
     for (at, fixture) in fixtures.iter().enumerate() {
         // Each algorithm has the first two blocks.
