@@ -26,6 +26,8 @@ use crate::window::Window;
 const SAMPLE_PAUSE: Duration = Duration::from_secs(10);
 /// Bodies above this are not compared.
 const SAMPLE_BYTES: usize = 16 << 10;
+/// How long a request waits for an engine that is not busy; then it is not compared.
+const SAMPLE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +118,7 @@ struct Sample {
     api: Api,
     body: Bytes,
     ids: Vec<u32>,
+    taken: Instant,
 }
 
 /// A comparison, for the log.
@@ -174,7 +177,8 @@ impl TokenParity {
         if self.next_sample.compare_exchange(due, next, order, order).is_err() {
             return;
         }
-        *self.sample.lock() = Some(Sample { api, body: body.clone(), ids: ids.to_vec() });
+        *self.sample.lock() =
+            Some(Sample { api, body: body.clone(), ids: ids.to_vec(), taken: Instant::now() });
     }
 
     /// How many comparisons of one part were equal, different, and left out: refused by the engine,
@@ -190,6 +194,17 @@ impl TokenParity {
 
     fn take_sample(&self) -> Option<Sample> {
         self.sample.lock().take()
+    }
+
+    /// No engine could be asked now: the request waits, unless it has waited long or another is there.
+    fn put_back(&self, part: ParityPart, sample: Sample) {
+        let mut place = self.sample.lock();
+        if place.is_none() && sample.taken.elapsed() < SAMPLE_PATIENCE {
+            *place = Some(sample);
+            return;
+        }
+        drop(place);
+        self.note_skipped(part);
     }
 
     /// Another tokenizer was loaded: nothing is known of it.

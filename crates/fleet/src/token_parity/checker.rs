@@ -147,18 +147,19 @@ impl Checker {
     /// Compares a request that came by.
     async fn compare(&mut self, pool: &Pool, sample: Sample) {
         let parity = pool.token_parity();
-        let Sample { api, body, ids } = sample;
+        let api = sample.api;
         let part = if api == Api::Chat { ParityPart::Template } else { ParityPart::Tokenizer };
         let takes = |engine: &Endpoint| api != Api::Chat || kind(engine) != EngineKind::Sglang;
-        let question = tokenize_question(api, &body, pool.model());
-        let idle = engine(pool, |engine| is_idle(engine) && takes(engine));
-        let (Some(question), Some(engine)) = (question, idle) else {
+        let Some(question) = tokenize_question(api, &sample.body, pool.model()) else {
             return parity.note_skipped(part);
+        };
+        let Some(engine) = engine(pool, |engine| is_idle(engine) && takes(engine)) else {
+            return parity.put_back(part, sample);
         };
         match ask(&self.client, engine.authority(), question).await {
             Answer::Ids(told) => {
                 let (model, endpoint, case) = (pool.model(), engine.url(), "request");
-                let compared = Compared { model, endpoint, case, own: &ids, engine: &told };
+                let compared = Compared { model, endpoint, case, own: &sample.ids, engine: &told };
                 let equal = parity.count(part, compared);
                 parity.conclude(part, model, Shown::Sample { equal });
             }
