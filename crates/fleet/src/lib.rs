@@ -26,6 +26,7 @@ mod exposition;
 mod kind;
 mod load;
 mod monitor;
+mod parity;
 mod picture;
 mod poll;
 mod pool;
@@ -38,9 +39,8 @@ mod signals;
 mod spec;
 mod task;
 mod token_headers;
-mod token_parity;
+mod token_oracle;
 mod tokenizer;
-mod window;
 
 pub use self::apply::Applier;
 pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
@@ -50,6 +50,10 @@ pub use self::engine_client::{EngineClient, ProbeError, root_cause};
 pub use self::evidence::{Evidence, PromptTokens};
 pub use self::kind::EngineKind;
 pub use self::load::Reservation;
+pub use self::parity::hits::HitExample;
+pub use self::parity::report::Report;
+pub use self::parity::tokens::{TokenExample, TokenParity, TokenState};
+pub use self::parity::{Prediction, Unjudged};
 pub use self::picture::Picture;
 pub use self::pool::{Chosen, Decision, Pool};
 pub use self::registry::{Fleet, FleetError, Resolved};
@@ -58,7 +62,7 @@ pub use self::spec::{
     EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec, RankAddressingKind, TokenSpec,
 };
 pub use self::token_headers::TokenHeaders;
-pub use self::token_parity::{
-    Parity, ParityPart, ProbeCase, TokenParity, probe_chats, probe_texts,
+pub use self::token_oracle::{
+    Parity, ParityPart, ProbeCase, TokenOracle, probe_chats, probe_texts,
 };
 pub use self::tokenizer::{ModelPrompts, PromptState};

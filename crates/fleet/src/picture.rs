@@ -34,7 +34,7 @@ impl Picture {
     pub fn apply(&mut self, update: &Update, card: &EngineCard) {
         self.credit.before(update);
         self.applier.apply(update, card);
-        self.credit.trust = self.applier.trust();
+        self.credit.set_trust(self.applier.trust());
         self.credit.after(update);
     }
 

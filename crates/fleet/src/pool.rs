@@ -13,10 +13,12 @@ use crate::endpoint::Endpoint;
 use crate::engine::Exclusion;
 use crate::evidence::{Evidence, PromptTokens};
 use crate::load::Reservation;
+use crate::parity::tokens::TokenParity;
+use crate::parity::{Prediction, Unjudged};
 use crate::ranks::Ranks;
 use crate::spec::TokenSpec;
 use crate::token_headers::TokenHeaders;
-use crate::token_parity::TokenParity;
+use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
 
 /// Assumed until something was measured: tokens per second of prefill.
@@ -34,13 +36,14 @@ pub struct Pool {
     members: ArcSwap<Vec<Arc<Endpoint>>>,
     prompts: Arc<ModelPrompts>,
     token_headers: TokenHeaders,
-    token_parity: TokenParity,
+    token_oracle: TokenOracle,
     inventory: Arc<Inventory>,
     /// Choosing and committing happen under this lock: two requests of one pool never take the same
     /// idle endpoint without seeing each other.
     state: Mutex<PolicyState>,
     /// Moving mean of prompt tokens per request.
     typical_prompt: AtomicU64,
+    token_parity: TokenParity,
 }
 
 /// An endpoint chosen for a request, and the claim on it.
@@ -67,6 +70,9 @@ pub struct Decision {
     pub prompt_tokens: u64,
     /// How many endpoints could have been chosen.
     pub candidates: usize,
+    /// How much the engine is expected to hit, to be held against what it reports
+    /// ([`Endpoint::judge`]); or why it is not.
+    pub prediction: Result<Prediction, Unjudged>,
 }
 
 impl Pool {
@@ -89,10 +95,11 @@ impl Pool {
             engines,
             prompts,
             token_headers: TokenHeaders::new(tokens.trust_headers),
-            token_parity: TokenParity::new(tokens.parity),
+            token_oracle: TokenOracle::new(tokens.parity),
             inventory,
             state: Mutex::new(PolicyState::new(seed)),
             typical_prompt: AtomicU64::new(DEFAULT_PROMPT_TOKENS),
+            token_parity: TokenParity::default(),
         }
     }
 
@@ -137,7 +144,13 @@ impl Pool {
         &self.token_headers
     }
 
-    /// Whether own tokens are the engines'.
+    /// Own tokens held against the engines' `/tokenize`.
+    #[must_use]
+    pub fn token_oracle(&self) -> &TokenOracle {
+        &self.token_oracle
+    }
+
+    /// Our count of prompt tokens held against the engines', by model and API.
     #[must_use]
     pub fn token_parity(&self) -> &TokenParity {
         &self.token_parity
@@ -219,11 +232,13 @@ impl Pool {
         let view = FleetView { candidates: &candidates };
         let choice = self.policy.choose(&query, &view, &mut state)?;
         let candidate = candidates.get(choice.index)?;
-        let member = evidence.endpoints.get(*eligible.get(choice.index)?)?;
+        let place = *eligible.get(choice.index)?;
+        let member = evidence.endpoints.get(place)?;
+        let prediction = evidence.members.get(place)?.prediction;
         let uncached =
             evidence.prompt_tokens.saturating_sub(u64::from(candidate.overlap.resident()));
         let measured = evidence.exact && candidate.trust == Trust::Exact;
-        let reservation = Reservation::new(Arc::clone(member), uncached, measured);
+        let reservation = Reservation::new(Arc::clone(member), uncached, measured, prediction.ok());
         drop(state);
         let decision = Decision {
             policy: self.policy.name(),
@@ -232,6 +247,7 @@ impl Pool {
             trust: candidate.trust,
             prompt_tokens: evidence.prompt_tokens,
             candidates: candidates.len(),
+            prediction,
         };
         Some(Chosen { reservation, decision })
     }

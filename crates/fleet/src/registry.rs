@@ -16,7 +16,7 @@ use crate::monitor::Monitor;
 use crate::pool::Pool;
 use crate::ranks::Ranks;
 use crate::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
-use crate::token_parity::Checker;
+use crate::token_oracle::Checker;
 use crate::tokenizer::ModelPrompts;
 
 /// Pools, endpoints and their background tasks. Dropping it ends the tasks.

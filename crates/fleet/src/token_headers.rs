@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::window::Window;
+use crate::parity::window::Window;
 
 /// How far a pool believes its clients' token ids. A wrong number of them in 8 of the last 20
-/// answers ends the belief; it comes back by the same rule, for headers are held against the
-/// engines' counts all the while.
+/// answers ends the belief; it comes back when 13 of at most 20 further ones agree, for headers are
+/// held against the engines' counts all the while.
 #[derive(Debug)]
 pub struct TokenHeaders {
     allowed: bool,
@@ -22,7 +22,6 @@ pub struct TokenHeaders {
 #[derive(Debug, Default)]
 struct Recent {
     window: Window,
-    compared: bool,
     /// The first difference was logged.
     told: bool,
 }
@@ -47,14 +46,14 @@ impl TokenHeaders {
     /// Whether they are taken for the prompt's tokens now.
     #[must_use]
     pub fn believed(&self) -> bool {
-        self.allowed && !self.recent.lock().window.is_bad()
+        self.allowed && !self.recent.lock().window.mismatch()
     }
 
     /// Whether engines' counts have borne them out lately, all of them.
     #[must_use]
     pub fn proven(&self) -> bool {
-        let recent = self.recent.lock();
-        self.allowed && recent.compared && recent.window.is_clean()
+        let window = self.recent.lock().window;
+        self.allowed && !window.is_unused() && !window.mismatch() && window.off() == 0
     }
 
     /// A header that is no list of token ids came by.
@@ -69,10 +68,8 @@ impl TokenHeaders {
         let counter = if differs { &self.differing } else { &self.agreeing };
         counter.fetch_add(1, Ordering::Relaxed);
         let mut recent = self.recent.lock();
-        let was_bad = recent.window.is_bad();
-        recent.window.push(differs);
-        recent.compared = true;
-        let is_bad = recent.window.is_bad();
+        let changed = recent.window.note(differs);
+        let is_bad = recent.window.mismatch();
         let first = differs && !recent.told;
         recent.told |= differs;
         drop(recent);
@@ -84,14 +81,14 @@ impl TokenHeaders {
                 "token ids in a header are not as many as the engine counts"
             );
         }
-        if is_bad && !was_bad {
+        if changed && is_bad {
             tracing::warn!(
                 model,
                 given,
                 reported,
                 "token ids in headers are not believed any more: too many differ"
             );
-        } else if was_bad && !is_bad {
+        } else if changed {
             tracing::info!(model, "token ids in headers are believed again");
         }
     }

@@ -101,17 +101,26 @@ impl Known {
         if level != Level::Tokens {
             return known;
         }
-        let parity = pool.token_parity();
+        let oracle = pool.token_oracle();
         if source == Source::Local
             && !asked.adapted
             && let Some([ids]) = known.prompts.as_deref()
         {
-            parity.offer(asked.api, asked.body, ids);
+            oracle.offer(asked.api, asked.body, ids);
         }
-        if source == Source::Local && parity.differs(asked.api) {
-            return Self { level: Level::Text.as_str(), tokens: "token_mismatch", ..known };
+        if source == Source::Local && oracle.differs(asked.api) {
+            let mut known = known;
+            known.doubt();
+            return known;
         }
         Self { tokens: "exact", exact: true, ..known }
+    }
+
+    /// Engines count the tokens of such prompts otherwise: theirs are other tokens.
+    pub(crate) fn doubt(&mut self) {
+        self.level = Level::Text.as_str();
+        self.tokens = "token_mismatch";
+        self.exact = false;
     }
 
     /// Whether the token ids are what the engine is given.

@@ -214,7 +214,7 @@ async fn own_tokens_are_held_against_the_engines_at_first_and_now_and_then() {
     gateway.until_metric(CHECKS, &equal("template"), before + 1.0).await;
     let ready = gateway.get("/readyz").await.json();
     let parity = json!({"tokenizer": "equal", "template": "equal"});
-    assert_eq!(ready["pools"]["tiny"]["token_parity"], parity);
+    assert_eq!(ready["pools"]["tiny"]["tokenizer_parity"], parity);
     server.stop().await;
 }
 
@@ -238,7 +238,7 @@ async fn another_template_than_the_engines_is_said_and_costs_exactness() {
     let loud = gateway.line("the verdict", |l| l.contains("own tokens differ")).await;
     assert!(loud.contains("ERROR"), "{loud}");
     let ready = gateway.get("/readyz").await.json();
-    assert_eq!(ready["pools"]["tiny"]["token_parity"]["template"], "different");
+    assert_eq!(ready["pools"]["tiny"]["tokenizer_parity"]["template"], "different");
     server.stop().await;
 }
 

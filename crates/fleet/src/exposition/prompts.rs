@@ -6,7 +6,7 @@ use kvasir_prompt::{PrefixCacheStats, Renderer, TokenizerEngine};
 
 use super::{header, sample};
 use crate::pool::Pool;
-use crate::token_parity::{Parity, ParityPart};
+use crate::token_oracle::{Parity, ParityPart};
 use crate::tokenizer::PromptState;
 
 /// A family: name, type, help, and how to read a value off a tokenizer's cache.
@@ -75,7 +75,7 @@ fn parity(page: &mut String, pools: &[Arc<Pool>]) {
     let name = "tokenizer_parity";
     header(page, name, "gauge", "1 for whether own tokens are those of the engines' /tokenize.");
     for (pool, part) in parts(pools) {
-        let now = pool.token_parity().state(part);
+        let now = pool.token_oracle().state(part);
         for state in Parity::ALL {
             let labels =
                 [("model", pool.model()), ("part", part.as_str()), ("state", state.as_str())];
@@ -85,7 +85,7 @@ fn parity(page: &mut String, pools: &[Arc<Pool>]) {
     let name = "tokenizer_parity_checks_total";
     header(page, name, "counter", "Texts, chats and requests compared with /tokenize.");
     for (pool, part) in parts(pools) {
-        for (result, count) in pool.token_parity().counts(part) {
+        for (result, count) in pool.token_oracle().counts(part) {
             let labels = [("model", pool.model()), ("part", part.as_str()), ("result", result)];
             sample(page, name, &labels, count as f64);
         }

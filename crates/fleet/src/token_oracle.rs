@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 
 pub use self::cases::{ProbeCase, probe_chats, probe_texts};
 pub(crate) use self::checker::Checker;
+use crate::parity::window::Window;
 use crate::spec::ParityMode;
-use crate::window::Window;
 
 /// Between two requests of one model that are compared.
 const SAMPLE_PAUSE: Duration = Duration::from_secs(10);
@@ -80,7 +80,7 @@ impl Parity {
 
 /// One model's comparisons.
 #[derive(Debug)]
-pub struct TokenParity {
+pub struct TokenOracle {
     mode: ParityMode,
     tokenizer: Part,
     template: Part,
@@ -107,7 +107,6 @@ struct Judged {
     /// Whether the built-in cases were all equal, once they were compared.
     probes: Option<bool>,
     samples: Window,
-    sampled: bool,
     /// The first difference was logged.
     told: bool,
 }
@@ -132,7 +131,7 @@ struct Compared<'a> {
     engine: &'a [u32],
 }
 
-impl TokenParity {
+impl TokenOracle {
     pub(crate) fn new(mode: ParityMode) -> Self {
         Self {
             mode,
@@ -255,8 +254,7 @@ impl TokenParity {
         match what {
             Shown::Probes { equal } => judged.probes = Some(equal),
             Shown::Sample { equal } => {
-                judged.samples.push(!equal);
-                judged.sampled = true;
+                judged.samples.note(!equal);
             }
         }
         let now = judged.state();
@@ -290,9 +288,9 @@ enum Shown {
 
 impl Judged {
     fn state(&self) -> Parity {
-        if self.probes == Some(false) || self.samples.is_bad() {
+        if self.probes == Some(false) || self.samples.mismatch() {
             Parity::Different
-        } else if self.probes == Some(true) || self.sampled {
+        } else if self.probes == Some(true) || !self.samples.is_unused() {
             Parity::Equal
         } else {
             Parity::Unchecked

@@ -50,7 +50,7 @@ enum Round {
 impl Checker {
     /// The checker of a pool, if it is to have one.
     pub(crate) fn of(pool: &Arc<Pool>, asked_by: &EngineClient) -> Option<Self> {
-        let mode = pool.token_parity().mode;
+        let mode = pool.token_oracle().mode;
         (mode != ParityMode::Off).then(|| Self {
             pool: Arc::downgrade(pool),
             client: client(asked_by, pool.authorization()),
@@ -69,7 +69,7 @@ impl Checker {
             let state = pool.prompts().state();
             let PromptState::Ready(renderer) = &*state else { continue };
             if self.renderer.as_ptr() != Arc::as_ptr(renderer) {
-                pool.token_parity().reset();
+                pool.token_oracle().reset();
                 self.renderer = Arc::downgrade(renderer);
                 self.next_probes = Some(Instant::now());
                 self.told = true;
@@ -78,7 +78,7 @@ impl Checker {
                 self.probe(&pool, renderer).await;
             } else if self.mode == ParityMode::Sample
                 && self.told
-                && let Some(sample) = pool.token_parity().take_sample()
+                && let Some(sample) = pool.token_oracle().take_sample()
             {
                 self.compare(&pool, sample).await;
             }
@@ -95,7 +95,7 @@ impl Checker {
             let chats = own(renderer, pool.model(), Api::Chat, probe_chats()).await;
             round = self.round(pool, &engine, ParityPart::Template, chats).await;
         }
-        let differs = pool.token_parity().differs(Api::Chat);
+        let differs = pool.token_oracle().differs(Api::Chat);
         self.told = round != Round::NotTold;
         self.next_probes = match round {
             Round::Finished if !differs => None,
@@ -111,7 +111,7 @@ impl Checker {
         part: ParityPart,
         cases: Vec<(&'static str, Vec<u8>, Vec<u32>)>,
     ) -> Round {
-        let parity = pool.token_parity();
+        let parity = pool.token_oracle();
         let longest = longest(engine, pool.model());
         let (mut compared, mut all_equal) = (0, true);
         for (case, body, own) in cases {
@@ -146,7 +146,7 @@ impl Checker {
 
     /// Compares a request that came by.
     async fn compare(&mut self, pool: &Pool, sample: Sample) {
-        let parity = pool.token_parity();
+        let parity = pool.token_oracle();
         let api = sample.api;
         let part = if api == Api::Chat { ParityPart::Template } else { ParityPart::Tokenizer };
         let takes = |engine: &Endpoint| api != Api::Chat || kind(engine) != EngineKind::Sglang;

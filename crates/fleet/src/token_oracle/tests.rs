@@ -5,14 +5,14 @@ fn compared<'a>(own: &'a [u32], engine: &'a [u32]) -> Compared<'a> {
 }
 
 /// A request that was compared.
-fn sampled(parity: &TokenParity, part: ParityPart, own: &[u32], engine: &[u32]) {
+fn sampled(parity: &TokenOracle, part: ParityPart, own: &[u32], engine: &[u32]) {
     let equal = parity.count(part, compared(own, engine));
     parity.conclude(part, "m", Shown::Sample { equal });
 }
 
 #[test]
 fn a_template_that_differs_leaves_texts_alone() {
-    let parity = TokenParity::new(ParityMode::Sample);
+    let parity = TokenOracle::new(ParityMode::Sample);
     assert_eq!(parity.state(ParityPart::Template), Parity::Unchecked);
     parity.conclude(ParityPart::Template, "m", Shown::Probes { equal: false });
     parity.conclude(ParityPart::Tokenizer, "m", Shown::Probes { equal: true });
@@ -27,7 +27,7 @@ fn a_template_that_differs_leaves_texts_alone() {
 
 #[test]
 fn eight_of_twenty_requests_make_a_difference_and_pass() {
-    let parity = TokenParity::new(ParityMode::Sample);
+    let parity = TokenOracle::new(ParityMode::Sample);
     let part = ParityPart::Tokenizer;
     (0..7).for_each(|_| sampled(&parity, part, &[1, 2], &[1, 3]));
     assert_eq!(parity.state(part), Parity::Equal);
@@ -40,7 +40,7 @@ fn eight_of_twenty_requests_make_a_difference_and_pass() {
 
 #[test]
 fn requests_are_taken_one_at_a_time_and_rarely() {
-    let parity = TokenParity::new(ParityMode::Sample);
+    let parity = TokenOracle::new(ParityMode::Sample);
     let body = Bytes::from_static(b"{}");
     parity.offer(Api::Embeddings, &body, &[1]);
     parity.offer(Api::Chat, &Bytes::from(vec![b' '; SAMPLE_BYTES + 1]), &[1]);
@@ -51,7 +51,7 @@ fn requests_are_taken_one_at_a_time_and_rarely() {
     assert_eq!(parity.take_sample().unwrap().ids, [0]);
     parity.offer(Api::Chat, &body, &[1]);
     assert!(parity.take_sample().is_none(), "too soon");
-    let off = TokenParity::new(ParityMode::Startup);
+    let off = TokenOracle::new(ParityMode::Startup);
     off.offer(Api::Chat, &body, &[1]);
     assert!(off.take_sample().is_none());
 }
