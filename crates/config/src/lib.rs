@@ -18,5 +18,5 @@ pub use self::endpoint::{EndpointConfig, EngineUrl, RankAddressing};
 pub use self::error::ConfigError;
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
-pub use self::model::{Config, LogConfig, LogFormat, PoolConfig};
+pub use self::model::{Config, LogConfig, LogFormat, PoolConfig, TokenParity};
 pub use self::secret::Secret;

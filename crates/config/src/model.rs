@@ -19,6 +19,9 @@ use crate::secret::Secret;
 /// Why two engines cannot connect to us in the same way.
 const ONE_EACH: &str = "engines that share an address need a `topic` each";
 
+/// Below, heads of prompts would say nothing.
+const LEAST_PROMPT_BYTES: usize = 1024;
+
 /// Everything a gateway is told.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -32,6 +35,9 @@ pub struct Config {
     pub decision_headers: bool,
     /// The largest request body, in bytes. Default 64 MiB.
     pub max_body_bytes: usize,
+    /// The most bytes of prompt text that are tokenised of one request; of longer prompts the head.
+    /// Default 4 MiB.
+    pub max_prompt_bytes: usize,
     /// Paths forwarded, by load, besides the known API paths: exact, or a prefix ending in `*`.
     /// Nothing by default, since engines expose administrative paths.
     pub forward_paths: Vec<String>,
@@ -75,8 +81,28 @@ pub struct PoolConfig {
     /// What blocks are known by. Default `tokens`.
     #[serde(default)]
     pub identity: BlockIdentity,
+    /// Whether token ids that clients give in `x-kvasir-token-ids` or `x-rolter-vllm-token-ids` are
+    /// taken for the prompt's. Off by default: the bodies are not held against them.
+    #[serde(default)]
+    pub trust_token_headers: bool,
+    /// When own tokens are held against the engines' `/tokenize`. Default `sample`.
+    #[serde(default)]
+    pub token_parity: TokenParity,
     /// The engines.
     pub endpoints: Vec<EndpointConfig>,
+}
+
+/// When own tokens are held against the engines' `/tokenize`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenParity {
+    /// Never.
+    Off,
+    /// Built-in texts and chats, once tokenizer and engine are there.
+    Startup,
+    /// That, and now and then a request that came by.
+    #[default]
+    Sample,
 }
 
 /// Logging.
@@ -113,6 +139,7 @@ impl Default for Config {
             pools: Vec::new(),
             decision_headers: false,
             max_body_bytes: 64 << 20,
+            max_prompt_bytes: 4 << 20,
             forward_paths: Vec::new(),
             connect_timeout_ms: 5_000,
             scrape_interval_ms: 1_000,
@@ -173,6 +200,9 @@ impl Config {
         }
         if self.max_body_bytes == 0 {
             return fail("max_body_bytes", "must be above 0");
+        }
+        if self.max_prompt_bytes < LEAST_PROMPT_BYTES {
+            return fail("max_prompt_bytes", "must be at least 1024");
         }
         if self.connect_timeout_ms == 0 {
             return fail("connect_timeout_ms", "must be above 0");
@@ -254,6 +284,8 @@ impl PoolConfig {
             api_key_file: None,
             rank_addressing: RankAddressing::default(),
             identity: BlockIdentity::default(),
+            trust_token_headers: false,
+            token_parity: TokenParity::default(),
             endpoints: Vec::new(),
         }
     }

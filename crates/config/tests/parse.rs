@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at once")]
 
 use kvasir_balance::PolicyKind;
-use kvasir_config::{BlockIdentity, Config, ConfigError, LogFormat, RankAddressing};
+use kvasir_config::{BlockIdentity, Config, ConfigError, LogFormat, RankAddressing, TokenParity};
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse("kvasir.yaml", text)
@@ -21,6 +21,9 @@ fn the_smallest_file_gets_the_defaults() {
     assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
     assert!(!config.decision_headers);
     assert_eq!(config.max_body_bytes, 64 << 20);
+    assert_eq!(config.max_prompt_bytes, 4 << 20);
+    assert!(!config.pools[0].trust_token_headers);
+    assert_eq!(config.pools[0].token_parity, TokenParity::Sample);
     assert_eq!(config.pools[0].policy, PolicyKind::Latency);
     assert_eq!(config.pools[0].endpoints[0].url.to_string(), "http://a:8000");
     assert_eq!(config.log.format, LogFormat::Text);
@@ -35,6 +38,7 @@ fn every_key_is_taken() {
 listen: 0.0.0.0:9000
 decision_headers: true
 max_body_bytes: 1000
+max_prompt_bytes: 2000
 forward_paths: [/v1/audio/*]
 connect_timeout_ms: 100
 scrape_interval_ms: 200
@@ -46,6 +50,8 @@ pools:
     policy: precise_cache_aware
     tokenizer_dir: /tokenizers
     api_key: very-secret
+    trust_token_headers: true
+    token_parity: startup
     endpoints:
       - {url: 'http://[::1]:8000', events: 'tcp://*:5557', replay: 'tcp://*:5558', topic: kv}
       - {url: 'http://b', events: 'tcp://0.0.0.0:7000', bind: true}
@@ -55,7 +61,10 @@ pools:
     assert_eq!(config.inventory.max_bytes, 2_000_000);
     assert_eq!(config.inventory.endpoint_bytes(), 100_000);
     let pool = &config.pools[0];
+    assert_eq!(config.max_prompt_bytes, 2000);
     assert_eq!(pool.policy, PolicyKind::PreciseCacheAware);
+    assert!(pool.trust_token_headers);
+    assert_eq!(pool.token_parity, TokenParity::Startup);
     assert_eq!(pool.endpoints[0].url.authority().host(), "[::1]");
     assert_eq!(pool.endpoints[0].topic.as_deref(), Some("kv"));
     assert!(pool.endpoints[1].bind);

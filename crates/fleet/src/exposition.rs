@@ -1,6 +1,8 @@
 //! Per-endpoint and per-pool metric families, rendered from the fleet as it is at the moment of
 //! the scrape: an endpoint that is gone leaves no series behind.
 
+mod prompts;
+
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
@@ -242,6 +244,7 @@ fn render_pools(page: &mut String, pools: &[Arc<Pool>]) {
         let labels = [("model", pool.model())];
         sample(page, "pool_tokenizer_ready", &labels, if ready { 1.0 } else { 0.0 });
     }
+    prompts::render(page, pools);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]

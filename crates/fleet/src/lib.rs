@@ -41,6 +41,8 @@ mod samples;
 mod signals;
 mod spec;
 mod task;
+mod token_headers;
+mod token_oracle;
 mod tokenizer;
 
 pub use self::apply::Applier;
@@ -61,5 +63,11 @@ pub use self::picture::Picture;
 pub use self::pool::{Chosen, Decision, Pool};
 pub use self::registry::{Fleet, FleetError, Resolved};
 pub use self::samples::{Sample, samples};
-pub use self::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec, RankAddressingKind};
+pub use self::spec::{
+    EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec, RankAddressingKind, TokenSpec,
+};
+pub use self::token_headers::TokenHeaders;
+pub use self::token_oracle::{
+    Parity, ParityPart, ProbeCase, TokenOracle, probe_chats, probe_texts,
+};
 pub use self::tokenizer::{ModelPrompts, PromptState};

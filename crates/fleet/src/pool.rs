@@ -18,6 +18,9 @@ use crate::parity::tokens::TokenParity;
 use crate::parity::{Prediction, Unjudged};
 use crate::pending::PendingPrefixes;
 use crate::ranks::Ranks;
+use crate::spec::TokenSpec;
+use crate::token_headers::TokenHeaders;
+use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
 
 /// Assumed until something was measured: tokens per second of prefill.
@@ -35,6 +38,8 @@ pub struct Pool {
     members: ArcSwap<Vec<Arc<Endpoint>>>,
     prompts: Arc<ModelPrompts>,
     caches: Caches,
+    token_headers: TokenHeaders,
+    token_oracle: TokenOracle,
     /// Choosing and committing happen under this lock: two requests of one pool never take the same
     /// idle endpoint without seeing each other.
     state: Mutex<PolicyState>,
@@ -84,12 +89,14 @@ pub struct Decision {
 }
 
 impl Pool {
+    #[expect(clippy::too_many_arguments, reason = "called once, by the registry")]
     pub(crate) fn new(
         model: String,
         policy: &'static dyn Policy,
         authorization: Option<HeaderValue>,
         engines: Vec<Arc<Ranks>>,
         prompts: Arc<ModelPrompts>,
+        tokens: TokenSpec,
         caches: Caches,
         seed: u64,
     ) -> Self {
@@ -101,6 +108,8 @@ impl Pool {
             engines,
             prompts,
             caches,
+            token_headers: TokenHeaders::new(tokens.trust_headers),
+            token_oracle: TokenOracle::new(tokens.parity),
             state: Mutex::new(PolicyState::new(seed)),
             typical_prompt: AtomicU64::new(DEFAULT_PROMPT_TOKENS),
             token_parity: TokenParity::default(),
@@ -140,6 +149,18 @@ impl Pool {
     #[must_use]
     pub fn prompts(&self) -> &Arc<ModelPrompts> {
         &self.prompts
+    }
+
+    /// How far token ids in clients' headers are believed.
+    #[must_use]
+    pub fn token_headers(&self) -> &TokenHeaders {
+        &self.token_headers
+    }
+
+    /// Own tokens held against the engines' `/tokenize`.
+    #[must_use]
+    pub fn token_oracle(&self) -> &TokenOracle {
+        &self.token_oracle
     }
 
     /// Our count of prompt tokens held against the engines', by model and API.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use http::uri::Authority;
 use kvasir_inventory::Inventory;
+use kvasir_prompt::Limits;
 use tokio::task::JoinSet;
 
 use crate::endpoint::Endpoint;
@@ -16,6 +17,7 @@ use crate::pending::PendingPrefixes;
 use crate::pool::{Caches, Pool};
 use crate::ranks::Ranks;
 use crate::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
+use crate::token_oracle::Checker;
 use crate::tokenizer::ModelPrompts;
 
 /// Pools, endpoints and their background tasks. Dropping it ends the tasks.
@@ -89,6 +91,11 @@ impl Fleet {
             };
             fleet.tasks.spawn(monitor.run());
         }
+        for pool in &fleet.order {
+            if let Some(checker) = Checker::of(pool, &client) {
+                fleet.tasks.spawn(checker.run());
+            }
+        }
         fleet.engines.sort_by(|a, b| a.engine().url().cmp(b.engine().url()));
         Ok(fleet)
     }
@@ -149,6 +156,7 @@ impl Fleet {
             policy,
             tokenizer_dir,
             authorization,
+            tokens,
             rank_addressing,
             identity,
             endpoints,
@@ -189,12 +197,14 @@ impl Fleet {
         let (authorities, engines): (Vec<_>, Vec<_>) = engines.into_iter().unzip();
         let caches =
             Caches { inventory: Arc::clone(&self.inventory), pending: Arc::clone(&self.pending) };
+        let limits = Limits { prompt_bytes: tokens.max_prompt_bytes, ..Limits::default() };
         let pool = Arc::new(Pool::new(
             model.clone(),
             policy.build(),
             authorization,
             engines,
-            Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir)),
+            Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir, limits)),
+            tokens,
             caches,
             seed,
         ));

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use kvasir_prompt::{Located, Renderer, locate};
+use kvasir_prompt::{CivilTime, Limits, Located, Renderer, locate};
 use tokio::sync::Mutex;
 
 /// How long a failed load rests before it is tried again, and loaded files before they are looked at.
@@ -32,6 +32,7 @@ pub enum PromptState {
 pub struct ModelPrompts {
     model: String,
     staged: Option<PathBuf>,
+    limits: Limits,
     state: ArcSwap<PromptState>,
     /// Grows with every tokenizer that comes into use.
     loads: AtomicU64,
@@ -41,14 +42,21 @@ pub struct ModelPrompts {
 }
 
 impl ModelPrompts {
-    pub(crate) fn new(model: String, staged: Option<PathBuf>) -> Self {
+    pub(crate) fn new(model: String, staged: Option<PathBuf>, limits: Limits) -> Self {
         Self {
             model,
             staged,
+            limits,
             state: ArcSwap::from_pointee(PromptState::Pending),
             loads: AtomicU64::new(0),
             attempt: Mutex::new(None),
         }
+    }
+
+    /// The sizes above which only the head of a prompt is tokenised, or nothing.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// The state now.
@@ -116,7 +124,7 @@ impl ModelPrompts {
         let Located::Found { dir, source } = &located else {
             return PromptState::Missing(located.to_string().into());
         };
-        match Renderer::load(dir) {
+        match Renderer::load_with(dir, self.limits, CivilTime::now_utc) {
             Ok(renderer) => {
                 let engine = renderer.engine();
                 tracing::info!(model = self.model, dir = %dir.display(), ?source, ?engine, "tokenizer loaded");

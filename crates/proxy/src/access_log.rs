@@ -6,6 +6,7 @@ use http::{HeaderMap, Method};
 use kvasir_fleet::Decision;
 
 use crate::refusal::Refusal;
+use crate::token_header::Claim;
 use crate::usage::Usage;
 
 /// How a request ended.
@@ -46,6 +47,10 @@ pub(crate) struct AccessLog {
     pub(crate) level: &'static str,
     /// `exact`, or why the prompt's tokens are not known, or not exactly.
     pub(crate) tokens: &'static str,
+    /// Where the tokens are from: `local`, `body`, `header` or `none`.
+    pub(crate) token_source: &'static str,
+    /// What the client said of its tokens.
+    pub(crate) claim: Option<Claim>,
     pub(crate) stream: bool,
     pub(crate) status: u16,
     pub(crate) bytes_in: u64,
@@ -74,6 +79,8 @@ impl AccessLog {
             model: None,
             level: "none",
             tokens: "not_tried",
+            token_source: "none",
+            claim: None,
             stream: false,
             status: 0,
             bytes_in: 0,
@@ -127,6 +134,9 @@ impl AccessLog {
         metrics::histogram!("kvasir_first_data_seconds", "model" => model.clone(),
             "stream" => stream)
         .record(first_data);
+        if let (Some(claim), Some(reported)) = (&self.claim, self.usage.prompt_tokens) {
+            claim.judge(reported);
+        }
         let Some(decision) = &self.decision else { return };
         metrics::counter!("kvasir_decisions_total", "model" => model.clone(),
             "policy" => decision.policy, "reason" => decision.reason.as_str())
@@ -173,6 +183,7 @@ impl Drop for AccessLog {
             trust = decision.map(|d| d.trust.to_string()),
             level = self.level,
             tokens = self.tokens,
+            token_source = self.token_source,
             prompt_tokens = decision.map(|d| d.prompt_tokens),
             overlap_tokens = decision.map(|d| d.overlap.resident()),
             pending_tokens = decision.map(|d| d.pending),

@@ -1,7 +1,7 @@
 //! What is answered from own state: models, health, readiness, metrics.
 
 use http::{HeaderValue, Response, StatusCode, header};
-use kvasir_fleet::{Fleet, HitExample, Pool, TokenExample, TokenState};
+use kvasir_fleet::{Fleet, HitExample, ParityPart, Pool, TokenExample, TokenState};
 use serde_json::{Value, json};
 
 use crate::relay::{AnswerBody, whole};
@@ -77,7 +77,12 @@ fn pool_state(pool: &Pool) -> Value {
             (member.name(), state.into())
         })
         .collect();
-    let mut state = json!({ "ready": pool.is_ready(), "endpoints": endpoints });
+    let parity: serde_json::Map<String, Value> = ParityPart::ALL
+        .iter()
+        .map(|part| (part.as_str().to_owned(), pool.token_oracle().state(*part).as_str().into()))
+        .collect();
+    let ready = pool.is_ready();
+    let mut state = json!({ "ready": ready, "endpoints": endpoints, "tokenizer_parity": parity });
     if let Some(parity) = parity_state(pool) {
         state["parity"] = parity;
     }

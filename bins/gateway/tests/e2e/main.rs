@@ -23,4 +23,5 @@ mod shapes;
 mod shutdown;
 mod sims;
 mod tenants;
+mod tokens;
 mod url_mode;

@@ -9,7 +9,8 @@ use http::Uri;
 use kvasir_balance::PolicyKind;
 use kvasir_demo::StagedModel;
 use kvasir_fleet::{
-    BlockIdentity, EndpointSpec, Fleet, FleetSpec, PoolSpec, PromptState, RankAddressingKind,
+    BlockIdentity, EndpointSpec, Fleet, FleetSpec, ParityMode, PoolSpec, PromptState,
+    RankAddressingKind, TokenSpec,
 };
 use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;
@@ -49,6 +50,8 @@ impl Gateway {
             policy,
             tokenizer_dir: Some(model.staged().to_owned()),
             authorization: None,
+            // The engines' own work is what is shown.
+            tokens: TokenSpec { parity: ParityMode::Off, ..TokenSpec::default() },
             rank_addressing: RankAddressingKind::None,
             identity: BlockIdentity::Tokens,
             endpoints: engines.iter().map(|url| endpoint(url)).collect::<Result<_>>()?,
@@ -62,6 +65,7 @@ impl Gateway {
             decision_headers: true,
             forward_paths: Vec::new(),
             connect_timeout,
+            max_head_bytes: kvasir_proxy::DEFAULT_HEAD_BYTES,
             tokenizer_threads: std::thread::available_parallelism().map_or(1, usize::from),
         };
         // The fleet's own families are on the page all the same.

@@ -6,6 +6,7 @@ use kvasir_kv_hash::KeySpace;
 
 use super::*;
 use crate::card::{Adapter, EngineCard, ServedModel};
+use crate::identity::BlockIdentity;
 use crate::spec::RankAddressing;
 
 const BLOCK: u32 = 16;
@@ -29,7 +30,9 @@ impl Scene {
             let authority = format!("engine:{port}").parse().unwrap();
             let (inventory, pending) = (Arc::clone(&inventory), Arc::clone(&pending));
             let none = RankAddressing::None;
-            let ranks = Ranks::new(authority, none, None, inventory, pending).unwrap();
+            let ranks =
+                Ranks::new(authority, none, None, BlockIdentity::Tokens, inventory, pending)
+                    .unwrap();
             ranks.engine().set_card(card.clone());
             ranks.endpoints()[0].set_block_size(BLOCK);
             Arc::new(ranks)
@@ -43,7 +46,8 @@ impl Scene {
             policy.build(),
             None,
             self.engines.clone(),
-            Arc::new(ModelPrompts::new("m".to_owned(), None)),
+            Arc::new(ModelPrompts::new("m".to_owned(), None, kvasir_prompt::Limits::default())),
+            TokenSpec::default(),
             Caches { inventory: Arc::clone(&self.inventory), pending: Arc::clone(&self.pending) },
             1,
         )

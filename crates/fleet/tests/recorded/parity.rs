@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use kvasir_balance::PolicyKind;
 use kvasir_fleet::{
-    Chosen, EndpointSpec, Fleet, FleetSpec, Pool, PoolSpec, PromptTokens, RankAddressingKind,
-    Report, samples,
+    Chosen, EndpointSpec, Fleet, FleetSpec, ParityMode, Pool, PoolSpec, PromptTokens,
+    RankAddressingKind, Report, TokenSpec, samples,
 };
 use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;
@@ -57,6 +57,7 @@ impl Scene {
             policy: PolicyKind::Latency,
             tokenizer_dir: None,
             authorization: None,
+            tokens: TokenSpec { parity: ParityMode::Off, ..TokenSpec::default() },
             rank_addressing: RankAddressingKind::None,
             identity: kvasir_fleet::BlockIdentity::Tokens,
             endpoints: vec![EndpointSpec::at(authority)],
