@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use kvasir_inventory::{Inventory, Overlap, Slot, Tier, Trust};
+use kvasir_inventory::{Inventory, Overlap, Overlaps, Slot, Tier, Trust};
 use kvasir_kv_events::Update;
 
 use crate::apply::Applier;
 use crate::card::EngineCard;
 use crate::credit::Credit;
 use crate::evidence::{BlockShape, PromptTokens, held};
+use crate::refill::Refill;
 
 /// One engine's blocks as its events tell them, with the trust and the predictions a gateway that
 /// followed them would have: the same code decides.
@@ -18,6 +19,8 @@ pub struct Picture {
     slot: Slot,
     applier: Applier,
     credit: Credit,
+    /// Kept where an incomplete picture may become complete by itself.
+    refill: Option<Refill>,
 }
 
 impl Picture {
@@ -27,13 +30,27 @@ impl Picture {
         let slot = inventory.register()?;
         let credit = Credit::new();
         let applier = Applier::new(Arc::clone(&inventory), slot, credit.trust);
-        Some(Self { inventory, slot, applier, credit })
+        Some(Self { inventory, slot, applier, credit, refill: None })
+    }
+
+    /// Takes an incomplete picture for complete once the engine has stored as many blocks as its
+    /// card says it has, as a gateway does.
+    #[must_use]
+    pub fn completed_by_refills(mut self) -> Self {
+        self.refill = Some(Refill::default());
+        self
     }
 
     /// Applies one update of the stream. `card` is what the engine says of itself.
     pub fn apply(&mut self, update: &Update, card: &EngineCard) {
         self.credit.before(update);
         self.applier.apply(update, card);
+        if let Some(refill) = &mut self.refill {
+            refill.note(update);
+            if refill.is_full(card.blocks) {
+                self.applier.complete();
+            }
+        }
         self.credit.trust = self.applier.trust();
         self.credit.after(update);
     }
@@ -76,6 +93,13 @@ impl Picture {
         let blocks =
             BlockShape { size: self.applier.block_size(), lookahead: self.applier.lookahead() };
         held(&self.inventory, self.slot, blocks, card, tokens)
+    }
+
+    /// This engine's part of a lookup made for all engines of an inventory at once, as far as its
+    /// blocks may be credited.
+    #[must_use]
+    pub fn credited(&self, overlaps: &Overlaps) -> Overlap {
+        if self.credit.now().credits { overlaps.get(self.slot) } else { Overlap::default() }
     }
 }
 
