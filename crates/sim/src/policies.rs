@@ -6,6 +6,7 @@
 mod dynamo;
 mod llm_d;
 mod lmetric;
+mod longest_prefix;
 mod smg;
 
 use std::fmt;
@@ -35,6 +36,8 @@ pub enum Peer {
     Dynamo,
     /// SMG's `cache_aware` with events.
     SmgCacheAware,
+    /// The longest prefix, whatever the load.
+    LongestPrefix,
     /// Any of them.
     Random,
 }
@@ -45,8 +48,14 @@ pub struct UnknownSimPolicy(String);
 
 impl Peer {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Lmetric, Self::LlmD, Self::Dynamo, Self::SmgCacheAware, Self::Random];
+    pub const ALL: [Self; 6] = [
+        Self::Lmetric,
+        Self::LlmD,
+        Self::Dynamo,
+        Self::SmgCacheAware,
+        Self::LongestPrefix,
+        Self::Random,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -54,6 +63,7 @@ impl Peer {
             Self::LlmD => "llm_d",
             Self::Dynamo => "dynamo",
             Self::SmgCacheAware => "smg_cache_aware",
+            Self::LongestPrefix => "longest_prefix",
             Self::Random => "random",
         }
     }
@@ -91,6 +101,7 @@ impl SimPolicy {
             Self::Peer(Peer::LlmD) => llm_d::choose(query, view, extras, &mut state.rng),
             Self::Peer(Peer::Dynamo) => dynamo::choose(query, view, extras, &mut state.rng),
             Self::Peer(Peer::SmgCacheAware) => smg::choose(view, &mut state.rng),
+            Self::Peer(Peer::LongestPrefix) => longest_prefix::choose(view),
             Self::Peer(Peer::Random) => {
                 let count = view.candidates.len();
                 (count > 0).then(|| state.rng.below(count))

@@ -107,7 +107,7 @@ mod tests {
         };
         // 32 tokens; the same again: the second block is left; 15; 40 whose first 32 are there.
         let requests = vec![asked(&[(1, 32)]), asked(&[(1, 32)]), asked(&[(3, 15)]), quote];
-        let workload = Workload { name: "t".to_owned(), requests };
+        let workload = Workload { name: "t".to_owned(), block_size: 16, requests };
         let prepared = Prepared::new(&workload, 16);
         let lengths: Vec<usize> = (0..4).map(|place| prepared.keys(place).len()).collect();
         assert_eq!(lengths, [1, 1, 0, 2]);

@@ -58,6 +58,9 @@ pub struct Asked {
 pub struct Workload {
     /// What it is called in reports.
     pub name: String,
+    /// Tokens per block up to which it says what prompts share: what engines are best given as
+    /// their block size.
+    pub block_size: usize,
     /// The requests.
     pub requests: Vec<Asked>,
 }

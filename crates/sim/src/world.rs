@@ -277,6 +277,3 @@ impl<'a> World<'a> {
 fn mix(value: u64) -> u64 {
     kvasir_balance::Rng::new(value).next_u64()
 }
-
-#[cfg(test)]
-mod tests;

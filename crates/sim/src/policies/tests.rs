@@ -71,6 +71,13 @@ fn smg_goes_by_overlap_until_loads_are_far_apart() {
 }
 
 #[test]
+fn the_longest_prefix_wins_whatever_the_load_and_the_first_of_several() {
+    let row = |resident, in_flight| (resident, in_flight, 0, 0.0, 0.0, 0);
+    let rows = [row(16, 0), row(32, 500), row(32, 0), row(0, 0)];
+    assert_eq!(pick(Peer::LongestPrefix, &rows), Some(1));
+}
+
+#[test]
 fn names_parse_back_and_unknown_ones_list_what_exists() {
     for policy in SimPolicy::all() {
         assert_eq!(policy.name().parse(), Ok(policy));

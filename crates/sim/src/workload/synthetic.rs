@@ -55,7 +55,8 @@ impl Synthetic {
             Self::Agent => maker.agent(requests),
             Self::HotPrefix => maker.hot_prefix(requests),
         }
-        Workload { name: self.name().to_owned(), requests: in_order(maker.requests, requests) }
+        let requests = in_order(maker.requests, requests);
+        Workload { name: self.name().to_owned(), block_size: BLOCK_SIZE, requests }
     }
 }
 
@@ -74,6 +75,8 @@ impl fmt::Display for Synthetic {
     }
 }
 
+/// vLLM's default.
+const BLOCK_SIZE: usize = 16;
 /// Requests a second, where they come by themselves.
 const RATE: f64 = 2.0;
 

@@ -9,6 +9,8 @@ use super::{Asked, MAX_REQUESTS, Release, Segment, Workload};
 
 /// Tokens of a block of Mooncake's traces.
 const MOONCAKE_BLOCK: u64 = 512;
+/// vLLM's default, where the trace does not care.
+const UNSHARED_BLOCK: usize = 16;
 /// Longest prompt or answer that is believed.
 const MAX_TOKENS: u64 = 16 << 20;
 /// Largest trace file that is read.
@@ -133,7 +135,8 @@ impl Workload {
         let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
         let Some((number, first)) = lines.next() else { return Err((0, TraceProblem::Format)) };
         let mut requests = Vec::new();
-        if first.trim_start().starts_with('{') {
+        let is_mooncake = first.trim_start().starts_with('{');
+        if is_mooncake {
             for (number, line) in std::iter::once((number, first)).chain(lines) {
                 requests.push(mooncake(line).map_err(|problem| (number, problem))?);
                 check_count(requests.len()).map_err(|problem| (number, problem))?;
@@ -151,7 +154,8 @@ impl Workload {
             return Err((0, TraceProblem::Format));
         }
         from_zero(&mut requests);
-        Ok(Self { name: name.to_owned(), requests })
+        let block_size = if is_mooncake { MOONCAKE_BLOCK as usize } else { UNSHARED_BLOCK };
+        Ok(Self { name: name.to_owned(), block_size, requests })
     }
 }
 
