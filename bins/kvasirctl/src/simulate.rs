@@ -27,7 +27,8 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
     let mut options = options(args, &workload);
     let mut bar = Bar::new();
     if args.find_saturation {
-        let found = policies.iter().map(|policy| saturation(&workload, &options, *policy, &mut bar));
+        let found =
+            policies.iter().map(|policy| saturation(&workload, &options, *policy, &mut bar));
         return write(&saturations(&found.collect::<Result<Vec<_>>>()?, args.json));
     }
     if let Some(load) = args.load {
@@ -35,7 +36,8 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
         let full = saturation(&workload, &options, round_robin, &mut bar)?;
         options.time_scale = full.time_scale * load;
     }
-    let comparison = simulate(&workload, &options, policies, &mut |progress| bar.draw(progress, ""))?;
+    let comparison =
+        simulate(&workload, &options, policies, &mut |progress| bar.draw(progress, ""))?;
     bar.clear();
     if let Some(path) = &args.plot {
         std::fs::write(path, plot(&comparison)).with_context(|| path.display().to_string())?;

@@ -11,8 +11,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let arg = |place: usize, default: &str| args.get(place).cloned().unwrap_or(default.to_owned());
     let workload = Workload::read_trace(Path::new(&arg(0, "conversation_trace.jsonl")))?;
-    let mut options =
-        Options { replicas: arg(1, "64").parse()?, time_scale: arg(3, "1").parse()?, ..Options::default() };
+    let mut options = Options {
+        replicas: arg(1, "64").parse()?,
+        time_scale: arg(3, "1").parse()?,
+        ..Options::default()
+    };
     options.engine.block_size = arg(4, "512").parse()?;
     let policies: Vec<SimPolicy> =
         arg(2, "latency").split(',').map(str::parse).collect::<Result<_, _>>()?;

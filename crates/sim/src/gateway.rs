@@ -13,7 +13,6 @@ use kvasir_balance::{
 use kvasir_fleet::{EngineCard, Picture};
 use kvasir_inventory::{Inventory, Limits, Trust};
 
-
 use crate::policies::SimPolicy;
 use crate::prepared::Prepared;
 use crate::queue::Time;

@@ -28,7 +28,7 @@ pub enum SimPolicy {
 /// Other routers' policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// LMetric: uncached prefill tokens times batch size.
+    /// `LMetric`: uncached prefill tokens times batch size.
     Lmetric,
     /// llm-d with its precise profile: 2 x prefix + queue + KV use.
     LlmD,

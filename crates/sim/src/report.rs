@@ -146,7 +146,8 @@ impl Spread {
 impl PolicyReport {
     pub(crate) fn new(policy: SimPolicy, prepared: &Prepared<'_>, outcome: &Outcome) -> Self {
         let records = &outcome.records;
-        let begun = || records.iter().zip(&prepared.prompt_tokens).filter(|(r, _)| r.first.is_some());
+        let begun =
+            || records.iter().zip(&prepared.prompt_tokens).filter(|(r, _)| r.first.is_some());
         let prompts: u64 = begun().map(|(_, tokens)| tokens).sum();
         let part = |tokens: u64| if prompts == 0 { 0.0 } else { tokens as f64 / prompts as f64 };
         let count = |is: &dyn Fn(&Record) -> bool| records.iter().filter(|r| is(r)).count() as u64;

@@ -47,8 +47,7 @@ pub fn find_saturation(
         let options = Options { time_scale, ..options.clone() };
         let place = runs as usize;
         runs += 1;
-        let mut note =
-            |ended| progress(time_scale, Progress { policy, place, ended, requests });
+        let mut note = |ended| progress(time_scale, Progress { policy, place, ended, requests });
         let outcome = play(&prepared, &options, policy, &mut note)?;
         Ok::<_, OptionsError>(follows(&outcome, span / time_scale))
     };

@@ -52,9 +52,8 @@ pub(crate) struct Following {
 impl Following {
     /// `events` says whether there are any, and whether with a replay socket.
     pub(crate) fn new(picture: Picture, events: Option<bool>, seed: u64) -> Self {
-        let stream = events.map(|replay| {
-            Stream::new(StreamConfig { replay, ..StreamConfig::default() }, seed)
-        });
+        let stream = events
+            .map(|replay| Stream::new(StreamConfig { replay, ..StreamConfig::default() }, seed));
         Self { stream, picture, question: 0, asked_from: None, tick_at: None }
     }
 

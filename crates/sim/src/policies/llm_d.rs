@@ -18,11 +18,8 @@ pub(super) fn choose(
     let score = |(place, extra): (usize, &Extra)| {
         let resident = view.candidates.get(place).map_or(0, |c| c.overlap.resident());
         let prefix = f64::from(resident) / (query.prompt_tokens.max(1) as f64);
-        let queue = if longest > shortest {
-            (longest - extra.waiting) / (longest - shortest)
-        } else {
-            1.0
-        };
+        let queue =
+            if longest > shortest { (longest - extra.waiting) / (longest - shortest) } else { 1.0 };
         -(PREFIX_WEIGHT * prefix + queue + (1.0 - extra.kv_usage))
     };
     let costs: Vec<f64> = extras.iter().enumerate().map(score).collect();

@@ -1,4 +1,4 @@
-//! LMetric (arXiv 2603.15202): the tokens left to prefill, this request's among them, times the
+//! `LMetric` (arXiv 2603.15202): the tokens left to prefill, this request's among them, times the
 //! batch it would join. No weights.
 
 use kvasir_balance::{Candidate, FleetView, Query, Rng};

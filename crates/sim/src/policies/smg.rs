@@ -17,9 +17,11 @@ pub(super) fn choose(view: &FleetView<'_>, rng: &mut Rng) -> Option<usize> {
     let by_load = imbalanced || longest == 0;
     let costs: Vec<f64> = loads()
         .zip(overlaps())
-        .map(|(load, overlap)| {
-            if by_load || overlap == longest { f64::from(load) } else { f64::INFINITY }
-        })
+        .map(
+            |(load, overlap)| {
+                if by_load || overlap == longest { f64::from(load) } else { f64::INFINITY }
+            },
+        )
         .collect();
     super::cheapest(&costs, rng)
 }

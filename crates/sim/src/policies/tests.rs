@@ -45,8 +45,7 @@ fn lmetric_multiplies_tokens_and_batch() {
 #[test]
 fn llm_d_adds_ratio_queue_and_cache() {
     // 0 + 1 + 1 = 2; 1 + 0 + 0.9 = 1.9; 1 + 0.5 + 0.6 = 2.1.
-    let rows =
-        [(0, 0, 0, 0.0, 0.0, 0), (500, 0, 0, 4.0, 0.1, 0), (500, 0, 0, 2.0, 0.4, 0)];
+    let rows = [(0, 0, 0, 0.0, 0.0, 0), (500, 0, 0, 4.0, 0.1, 0), (500, 0, 0, 2.0, 0.4, 0)];
     assert_eq!(pick(Peer::LlmD, &rows), Some(2));
     assert_eq!(pick(Peer::LlmD, &rows[..2]), Some(0));
 }
@@ -54,8 +53,7 @@ fn llm_d_adds_ratio_queue_and_cache() {
 #[test]
 fn dynamo_adds_blocks_to_compute_and_blocks_in_use() {
     // 1000 + 100; 400 + 600; 400 + 200 queued + 600.
-    let rows =
-        [(0, 1, 0, 0.0, 0.0, 100), (600, 1, 0, 0.0, 0.0, 600), (600, 1, 200, 0.0, 0.0, 600)];
+    let rows = [(0, 1, 0, 0.0, 0.0, 100), (600, 1, 0, 0.0, 0.0, 600), (600, 1, 200, 0.0, 0.0, 600)];
     assert_eq!(pick(Peer::Dynamo, &rows), Some(1));
     assert_eq!(pick(Peer::Dynamo, &[rows[0], rows[2]]), Some(0));
 }

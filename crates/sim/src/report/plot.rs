@@ -87,9 +87,8 @@ fn distribution(
     }
     let low = low.max(high / 1e6).max(1e-3).log10().floor();
     let high = high.log10().ceil().max(low + 1.0);
-    let across = |ms: f64| {
-        x + width * ((ms.max(1e-9).log10() - low) / (high - low)).clamp(0.0, 1.0)
-    };
+    let across =
+        |ms: f64| x + width * ((ms.max(1e-9).log10() - low) / (high - low)).clamp(0.0, 1.0);
     let mut decade = low;
     while decade <= high {
         let at = across(10_f64.powf(decade));
@@ -157,8 +156,7 @@ fn work(svg: &mut String, frame: Frame, comparison: &Comparison) {
             continue;
         }
         let step = width / work.len().saturating_sub(1).max(1) as f64;
-        let points =
-            work.iter().enumerate().map(|(n, w)| (x + step * n as f64, up(w / mean)));
+        let points = work.iter().enumerate().map(|(n, w)| (x + step * n as f64, up(w / mean)));
         curve(svg, points, colour(place));
     }
 }

@@ -49,10 +49,8 @@ pub fn table(comparison: &Comparison) -> String {
     for report in &comparison.policies {
         let PolicyReport { policy, cut_off, failed, refused, .. } = report;
         if cut_off + failed + refused > 0 {
-            let _ = writeln!(
-                text,
-                "{policy}: {failed} failed, {cut_off} cut off, {refused} refused"
-            );
+            let _ =
+                writeln!(text, "{policy}: {failed} failed, {cut_off} cut off, {refused} refused");
         }
     }
     text

@@ -134,11 +134,12 @@ impl Maker {
             start += self.exponential(turns / RATE);
             let tenant = self.popular(tenants.len());
             let count = 1 + self.rng.below(11);
-            self.session(start, count, vec![tenants[tenant]], &Turns {
-                question: (120.0, 0.8),
-                answer: (250.0, 0.7),
-                pause: 15.0,
-            });
+            self.session(
+                start,
+                count,
+                vec![tenants[tenant]],
+                &Turns { question: (120.0, 0.8), answer: (250.0, 0.7), pause: 15.0 },
+            );
         }
     }
 
@@ -151,11 +152,12 @@ impl Maker {
             let task = self.length(800.0, 0.6);
             let prompt = vec![kinds[kind], self.fresh(task)];
             let count = 5 + self.rng.below(21);
-            self.session(start, count, prompt, &Turns {
-                question: (900.0, 1.0),
-                answer: (120.0, 0.6),
-                pause: 1.5,
-            });
+            self.session(
+                start,
+                count,
+                prompt,
+                &Turns { question: (900.0, 1.0), answer: (120.0, 0.6), pause: 1.5 },
+            );
         }
     }
 

@@ -7,7 +7,9 @@ use crate::record::Ended;
 impl World<'_> {
     /// Kills an engine: requests it has not begun to answer go to others, the others are cut off.
     pub(super) fn kill(&mut self, restart: u16) {
-        let Some(restart) = self.options.restarts.get(usize::from(restart)).copied() else { return };
+        let Some(restart) = self.options.restarts.get(usize::from(restart)).copied() else {
+            return;
+        };
         let number = restart.replica as u16;
         let Some(replica) = self.replicas.get_mut(restart.replica).filter(|r| r.up) else { return };
         replica.kill();

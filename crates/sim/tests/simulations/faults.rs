@@ -39,8 +39,7 @@ fn a_killed_engine_loses_its_requests_and_comes_back_empty() {
 #[test]
 fn requests_go_elsewhere_while_an_engine_is_away() {
     let mut options = simple(2);
-    options.restarts =
-        vec![Restart { replica: 0, at: 0.05, down: Duration::from_secs(1_000) }];
+    options.restarts = vec![Restart { replica: 0, at: 0.05, down: Duration::from_secs(1_000) }];
     // The first one is being prefilled when its engine dies.
     let requests = (0_u32..10).map(|n| asked(f64::from(n) * 0.5, &[(u64::from(n), 200)], 2));
     let report = play_one(&workload(requests.collect()), &options, "round_robin");

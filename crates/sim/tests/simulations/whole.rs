@@ -20,35 +20,36 @@ fn eventful() -> Options {
 
 #[test]
 fn the_same_seed_gives_the_same_output_byte_for_byte() {
-    let names: Vec<&str> = SimPolicy::all().map(SimPolicy::name).collect();
+    // Those that draw lots, those that keep counts, and those that look at everything.
+    let names = ["latency", "round_robin", "lmetric", "llm_d", "random"];
+    let workload = Synthetic::MultiTurn.generate(40, 3);
     let texts = |seed: u64| {
         let options = Options { seed, ..eventful() };
-        let comparison = play(&Synthetic::Agent.generate(200, 3), &options, &names);
+        let comparison = play(&workload, &options, &names);
         [json(&comparison), csv(&comparison), plot(&comparison), table(&comparison)]
     };
     let first = texts(1);
     assert_eq!(first, texts(1));
     assert_ne!(first, texts(2));
     // A policy's numbers do not depend on which others are played.
-    let alone = play_one(&Synthetic::Agent.generate(200, 3), &eventful(), "lmetric");
-    let line = csv(&play(&Synthetic::Agent.generate(200, 3), &eventful(), &["lmetric"]));
-    assert!(first[1].contains(line.lines().nth(1).unwrap()), "{alone:?}");
+    let alone = csv(&play(&workload, &eventful(), &["lmetric"]));
+    assert!(first[1].contains(alone.lines().nth(1).unwrap()), "{alone}");
 }
 
 #[test]
 fn every_request_ends_and_work_adds_up_under_every_policy() {
     let names: Vec<&str> = SimPolicy::all().map(SimPolicy::name).collect();
     for synthetic in Synthetic::ALL {
-        let requests = synthetic.generate(150, 7);
+        let requests = synthetic.generate(25, 7);
         let mut options = Options { gateways: 2, replicas: 3, ..eventful() };
         options.engine.cache_tokens = vec![400_000];
-        let stormy = play(&requests, &options, &names);
+        let stormy = play(&requests, &options, &["latency", "round_robin", "longest_prefix"]);
         options.restarts.clear();
         let calm = play(&requests, &options, &names);
         let prompts: u64 = requests.requests.iter().map(Asked::prompt_tokens).sum();
         for report in &calm.policies {
-            assert_eq!(report.answered, 150, "{synthetic} {}", report.policy);
-            assert_eq!(report.requests_by_replica.iter().sum::<u64>(), 150);
+            assert_eq!(report.answered, 25, "{synthetic} {}", report.policy);
+            assert_eq!(report.requests_by_replica.iter().sum::<u64>(), 25);
             assert_eq!(report.preemptions, 0);
             // Whatever was not found was computed, once.
             let computed = prompts as f64 * (1.0 - report.token_hit_rate);
@@ -59,7 +60,7 @@ fn every_request_ends_and_work_adds_up_under_every_policy() {
         }
         for report in &stormy.policies {
             let ended = report.answered + report.cut_off + report.failed + report.refused;
-            assert_eq!(ended, 150, "{synthetic} {}", report.policy);
+            assert_eq!(ended, 25, "{synthetic} {}", report.policy);
         }
     }
 }
@@ -68,7 +69,7 @@ fn every_request_ends_and_work_adds_up_under_every_policy() {
 fn no_policy_beats_the_infinite_cache() {
     for synthetic in Synthetic::ALL {
         let comparison = play(
-            &synthetic.generate(300, 2),
+            &synthetic.generate(80, 2),
             &Options { replicas: 4, time_scale: 2.0, ..Options::default() },
             &["latency", "round_robin", "longest_prefix"],
         );
@@ -108,7 +109,9 @@ fn the_outputs_have_what_scripts_read() {
     let svg = plot(&comparison);
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
     assert!(svg.contains(">smg_cache_aware</text>") && !svg.contains("NaN"));
-    assert_eq!(table(&comparison).lines().count(), 5);
+    let table = table(&comparison);
+    let rows = ["latency  ", "smg_cache_aware  "].map(|row| table.matches(row).count());
+    assert_eq!(rows, [1, 1], "{table}");
 }
 
 #[test]
@@ -123,7 +126,9 @@ fn options_that_cannot_be_are_named() {
     assert!(error(&|o| o.gateways = 65).contains("gateways is 65"));
     assert!(error(&|o| o.time_scale = f64::NAN).contains("time-scale is NaN"));
     assert!(error(&|o| o.news.event_loss = 1.5).contains("event-loss is 1.5: expected 0 to 1"));
-    assert!(error(&|o| o.engine.cache_tokens = vec![1_024]).contains("the smallest cache holds 1024"));
+    assert!(
+        error(&|o| o.engine.cache_tokens = vec![1_024]).contains("the smallest cache holds 1024")
+    );
     assert!(error(&|o| o.engine.cache_tokens.clear()).contains("cache sizes is 0"));
     assert!(error(&|o| o.engine.block_size = 0).contains("cache"));
     let away = Restart { replica: 8, at: 0.0, down: Duration::ZERO };

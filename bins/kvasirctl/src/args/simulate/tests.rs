@@ -5,7 +5,8 @@ use crate::args::{Args, Command};
 
 fn parse(rest: &str) -> Result<SimulateArgs, String> {
     let line = format!("kvasirctl simulate {rest}");
-    match Args::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?.command {
+    match Args::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?.command
+    {
         Command::Simulate(args) => Ok(*args),
         other => panic!("{other:?}"),
     }
