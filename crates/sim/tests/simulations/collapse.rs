@@ -6,7 +6,8 @@ use super::*;
 
 /// The beginning of the conversation trace: every request of it begins with the same block.
 fn conversation() -> Workload {
-    Workload::read_trace(&trace("conversation_trace_600.jsonl")).unwrap()
+    Workload::read_trace(&trace("conversation_trace_600.jsonl"))
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]

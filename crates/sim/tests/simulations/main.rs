@@ -18,7 +18,7 @@ fn policy(name: &str) -> SimPolicy {
 
 fn play(workload: &Workload, options: &Options, policies: &[&str]) -> Comparison {
     let policies: Vec<SimPolicy> = policies.iter().map(|name| policy(name)).collect();
-    simulate(workload, options, &policies, &mut |_| {}).unwrap()
+    simulate(workload, options, &policies, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn play_one(workload: &Workload, options: &Options, policy: &str) -> PolicyReport {
