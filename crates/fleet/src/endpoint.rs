@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use http::uri::Authority;
-use kvasir_inventory::{AbsentReason, Overlap, Overlaps, Tier, Trust};
+use kvasir_inventory::{AbsentReason, Overlap, Overlaps, SuspectReason, Tier, Trust};
 use parking_lot::{Mutex, RwLock};
 
 use crate::card::EngineCard;
@@ -12,8 +12,12 @@ use crate::credit::Creditable;
 use crate::engine::{Engine, Exclusion};
 use crate::evidence::BlockShape;
 use crate::load::{LoadCounters, PrefillRate};
+use crate::parity::Stamp;
+use crate::parity::hits::HitParity;
 use crate::rank_stream::RankStream;
 use crate::signals::Signals;
+
+mod parity;
 
 /// One routable engine, or one of its data-parallel ranks where they can be addressed.
 ///
@@ -31,6 +35,7 @@ pub struct Endpoint {
     signals: Mutex<Scrape>,
     streams: RwLock<Streams>,
     carried_extras: AtomicBool,
+    parity: HitParity,
     /// Tokens per block, 0 while unknown.
     block_size: AtomicU32,
     /// Tokens behind a block that are part of its identity.
@@ -51,6 +56,8 @@ struct Streams {
     incomplete: bool,
     /// Grows whenever the list changes, by at least the epochs of those that left.
     retired: u64,
+    /// Grows likewise.
+    gone: Stamp,
 }
 
 impl Endpoint {
@@ -69,6 +76,7 @@ impl Endpoint {
             signals: Mutex::new(Scrape::default()),
             streams: RwLock::new(Streams { list: streams, ..Streams::default() }),
             carried_extras: AtomicBool::new(false),
+            parity: HitParity::new(),
             block_size: AtomicU32::new(0),
             lookahead: AtomicU32::new(0),
         }
@@ -143,13 +151,6 @@ impl Endpoint {
     pub fn carried_extras(&self) {
         self.carried_extras.store(true, Ordering::Relaxed);
         self.streams.read().list.iter().for_each(|stream| stream.carried_extras());
-    }
-
-    /// The cached tokens an answer reports: `number`, or 0 for an answer without a number from an
-    /// engine that has reported one before (vLLM 0.20 says null for none). `None` where the engine
-    /// does not report.
-    pub fn reported_cached_tokens(&self, number: Option<u64>) -> Option<u64> {
-        self.engine.reported_cached_tokens(number)
     }
 
     /// Tokens per block; `None` while unknown.
@@ -251,28 +252,51 @@ impl Endpoint {
         let mut streams = self.streams.write();
         let gone = streams.list.iter().map(|stream| stream.creditable().epoch).sum::<u64>();
         let retired = streams.retired + gone + 1;
-        *streams = Streams { list, incomplete, retired };
+        let another = Stamp { life: 1, picture: 1, breaks: 1 };
+        let gone = streams
+            .list
+            .iter()
+            .fold(streams.gone.and(another), |gone, stream| gone.and(stream.creditable().stamp));
+        *streams = Streams { list, incomplete, retired, gone };
     }
 
     /// Whether its blocks may be credited now: those of all ranks or none.
     pub(crate) fn creditable(&self) -> Creditable {
+        let mut all = self.streams_creditable();
+        if all.trust.credits() && self.parity.suspects(all.stamp) {
+            all.trust = Trust::Suspect(SuspectReason::HitMismatch);
+            all.credits = false;
+        }
+        all
+    }
+
+    /// [`creditable`](Self::creditable), as far as the event streams go.
+    fn streams_creditable(&self) -> Creditable {
         let streams = self.streams.read();
         let nothing = Creditable {
             trust: Trust::Exact,
             credits: !streams.incomplete,
+            predicts: !streams.incomplete,
+            judged: !streams.incomplete,
             epoch: streams.retired,
+            stamp: streams.gone,
         };
         let mut all = streams.list.iter().fold(nothing, |all, stream| {
             let one = stream.creditable();
             Creditable {
                 trust: least(all.trust, one.trust),
                 credits: all.credits && one.credits,
+                predicts: all.predicts && one.predicts,
+                judged: all.judged && one.judged,
                 epoch: all.epoch + one.epoch,
+                stamp: all.stamp.and(one.stamp),
             }
         });
         if streams.incomplete || streams.list.is_empty() {
             all.trust = Trust::Absent(AbsentReason::TooManyRanks);
             all.credits = false;
+            all.predicts = false;
+            all.judged = false;
         }
         all
     }

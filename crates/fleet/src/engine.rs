@@ -23,8 +23,6 @@ pub(crate) struct Engine {
     url: String,
     card: ArcSwapOption<EngineCard>,
     reach: Mutex<Reach>,
-    /// Whether it was seen to report cached tokens: from then on no number means 0.
-    reports_cached_tokens: AtomicBool,
     asleep: AtomicBool,
 }
 
@@ -80,7 +78,6 @@ impl Engine {
             authority,
             card: ArcSwapOption::empty(),
             reach: Mutex::new(Reach::default()),
-            reports_cached_tokens: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
         }
     }
@@ -108,14 +105,6 @@ impl Engine {
     /// What it was before.
     pub(crate) fn set_asleep(&self, asleep: bool) -> bool {
         self.asleep.swap(asleep, Ordering::Relaxed)
-    }
-
-    pub(crate) fn reported_cached_tokens(&self, number: Option<u64>) -> Option<u64> {
-        if number.is_some() {
-            self.reports_cached_tokens.store(true, Ordering::Relaxed);
-            return number;
-        }
-        self.reports_cached_tokens.load(Ordering::Relaxed).then_some(0)
     }
 
     pub(crate) fn unreachable(&self) -> Option<String> {

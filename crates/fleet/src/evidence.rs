@@ -8,6 +8,7 @@ use kvasir_kv_hash::Scope;
 use crate::card::EngineCard;
 use crate::credit::Creditable;
 use crate::endpoint::Endpoint;
+use crate::parity::{Prediction, Unjudged, without_last};
 
 /// A request's prompts, as far as they are known.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +41,20 @@ pub struct Evidence {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemberEvidence {
+    /// What it is credited with.
     pub(crate) overlap: Overlap,
     pub(crate) trust: Trust,
+    /// What it is expected to hit, also where it is not credited for having hit less than expected.
+    pub(crate) prediction: Result<Prediction, Unjudged>,
+}
+
+/// What a member holds, and what it is expected to hit of that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    held: u32,
+    hit: Overlap,
+    /// Tokens per block; 0 where that is not known.
+    block: u32,
 }
 
 /// How an engine cuts prompts into blocks.
@@ -76,26 +89,68 @@ impl Evidence {
         let mut lookups: Vec<(KeyedAs<'_>, Vec<Overlaps>)> = Vec::new();
         let found = members.iter().zip(&cards).zip(&before).map(|((member, card), then)| {
             let keyed = KeyedAs::of(member.block_shape(), card.as_deref(), tokens.adapter);
-            let (Some(prompts), Some(keyed), true) = (tokens.prompts, keyed, then.credits) else {
-                return Overlap::default();
+            let (Some(prompts), Some(keyed), true) = (tokens.prompts, keyed, then.predicts) else {
+                return Found::default();
             };
+            let block = keyed.block_size;
             let known = lookups.iter().position(|(known, _)| *known == keyed);
             let at = known.unwrap_or_else(|| {
                 let found = lookup(inventory, &keyed, prompts, tokens);
                 lookups.push((keyed, found));
                 lookups.len() - 1
             });
-            sum(lookups[at].1.iter().map(|overlaps| member.held(overlaps)))
+            let held = || lookups[at].1.iter().map(|overlaps| member.held(overlaps));
+            let drop = member.dropped_tokens(then.stamp, block);
+            let hit = sum(held().map(|overlap| without_last(overlap, drop)));
+            Found { held: sum(held()).resident(), hit, block }
         });
-        let found: Vec<Overlap> = found.collect();
-        let members = members.iter().zip(&before).zip(found).map(|((member, then), overlap)| {
+        let found: Vec<Found> = found.collect();
+        let judged = tokens.exact && tokens.prompts.is_some_and(|prompts| prompts.len() == 1);
+        let members = members.iter().zip(&before).zip(found).map(|((member, then), found)| {
             let now = member.creditable();
-            let sound = now.credits && now.epoch == then.epoch;
-            let overlap = if sound { overlap } else { Overlap::default() };
-            MemberEvidence { overlap, trust: now.trust }
+            let sound = now.predicts && now.epoch == then.epoch;
+            let credited = sound && now.credits;
+            MemberEvidence {
+                overlap: if credited { found.hit } else { Overlap::default() },
+                trust: now.trust,
+                prediction: if judged {
+                    found.prediction(tokens.count, then, &now)
+                } else {
+                    Err(Unjudged::Prompt)
+                },
+            }
         });
         let members = members.collect();
         Self { prompt_tokens: tokens.count, exact: tokens.exact, endpoints, members }
+    }
+
+    /// The same for a request of which engines may hit less than they hold (`prompt_logprobs`,
+    /// pooling): what they report of it is not held against it.
+    #[must_use]
+    pub fn not_judged(mut self) -> Self {
+        for member in &mut self.members {
+            member.prediction = Err(Unjudged::Prompt);
+        }
+        self
+    }
+}
+
+impl Found {
+    /// What may be held against the engine's report: only what a sound stream told, before and
+    /// after the lookup.
+    fn prediction(
+        self,
+        prompt: u64,
+        then: &Creditable,
+        now: &Creditable,
+    ) -> Result<Prediction, Unjudged> {
+        let Self { held, hit, block } = self;
+        if !then.judged || !now.judged || then.stamp != now.stamp || block == 0 {
+            return Err(Unjudged::Trust);
+        }
+        let tokens = hit.resident();
+        let on_device = hit.in_tier(Tier::Device) == tokens;
+        Ok(Prediction { tokens, held, block, prompt, on_device, stamp: now.stamp })
     }
 }
 

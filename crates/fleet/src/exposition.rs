@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kvasir_inventory::{Tier, Trust};
 
 use crate::endpoint::Endpoint;
+use crate::parity::families;
 use crate::pool::Pool;
 use crate::rank_stream::RankStream;
 use crate::tokenizer::PromptState;
@@ -106,7 +107,7 @@ impl Labelled {
     }
 }
 
-fn labels<'a>(url: &'a str, rank: Option<&'a str>) -> Vec<(&'a str, &'a str)> {
+pub(crate) fn labels<'a>(url: &'a str, rank: Option<&'a str>) -> Vec<(&'a str, &'a str)> {
     [("endpoint", url)].into_iter().chain(rank.map(|rank| ("rank", rank))).collect()
 }
 
@@ -134,6 +135,7 @@ pub(crate) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Ar
     render_stream_trust(page, &streams);
     render_blocks(page, &streams);
     render_pools(page, pools);
+    families::render(page, endpoints, pools);
 }
 
 fn render_trust(page: &mut String, endpoints: &[Arc<Endpoint>]) {
@@ -187,11 +189,11 @@ fn render_pools(page: &mut String, pools: &[Arc<Pool>]) {
     }
 }
 
-fn header(page: &mut String, name: &str, kind: &str, help: &str) {
+pub(crate) fn header(page: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(page, "# HELP kvasir_{name} {help}\n# TYPE kvasir_{name} {kind}");
 }
 
-fn sample(page: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
+pub(crate) fn sample(page: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
     let _ = write!(page, "kvasir_{name}{{");
     for (i, (key, text)) in labels.iter().enumerate() {
         let comma = if i == 0 { "" } else { "," };

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::endpoint::Endpoint;
+use crate::kind::EngineKind;
+use crate::parity::Prediction;
 
 /// What this gateway has sent to one endpoint and not seen finished. Changed by [`Reservation`]s
 /// only.
@@ -39,18 +41,37 @@ pub struct Reservation {
     /// Whether `prefill_tokens` is known and not estimated.
     measured: bool,
     since: Instant,
+    /// What the engine will count it as, where that is known.
+    prediction: Option<Prediction>,
+    /// Whether the parity's account of it is closed.
+    settled: bool,
 }
 
 impl Reservation {
     /// `measured` says that the engine will compute exactly `prefill_tokens`, as far as is known:
     /// only then can its answer time its prefill.
-    pub(crate) fn new(endpoint: Arc<Endpoint>, prefill_tokens: u64, measured: bool) -> Self {
+    pub(crate) fn new(
+        endpoint: Arc<Endpoint>,
+        prefill_tokens: u64,
+        measured: bool,
+        prediction: Option<Prediction>,
+    ) -> Self {
+        endpoint.parity().sent();
         let load = endpoint.load();
         load.in_flight.fetch_add(1, Ordering::Relaxed);
         let before = load.queued_prefill_tokens.fetch_add(prefill_tokens, Ordering::Relaxed);
         let alone = before == 0;
         let since = Instant::now();
-        Self { endpoint, prefill_tokens, queued: true, alone, measured, since }
+        Self {
+            endpoint,
+            prefill_tokens,
+            queued: true,
+            alone,
+            measured,
+            since,
+            prediction,
+            settled: false,
+        }
     }
 
     /// The endpoint claimed.
@@ -66,6 +87,21 @@ impl Reservation {
         if self.release_prefill() && streamed && self.alone && self.measured {
             self.endpoint.prefill_rate().observe(self.prefill_tokens, took);
         }
+        // SGLang counts a request when it is finished, vLLM when it is scheduled first.
+        if self.endpoint.card().is_none_or(|card| card.kind != EngineKind::Sglang) {
+            self.settle();
+        }
+    }
+
+    /// The engine refused the request or did not finish it: how it counts it is not known.
+    pub fn uncounted(&mut self) {
+        self.prediction = None;
+    }
+
+    fn settle(&mut self) {
+        if !std::mem::replace(&mut self.settled, true) {
+            self.endpoint.parity().settled(self.prediction.filter(|_| !self.queued));
+        }
     }
 
     fn release_prefill(&mut self) -> bool {
@@ -80,6 +116,8 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
+        // What never began to answer is not known to be counted.
+        self.settle();
         self.release_prefill();
         self.endpoint.load().in_flight.fetch_sub(1, Ordering::Relaxed);
     }

@@ -51,7 +51,7 @@ impl Picture {
                 self.applier.complete();
             }
         }
-        self.credit.trust = self.applier.trust();
+        self.credit.set_trust(self.applier.trust());
         self.credit.after(update);
     }
 

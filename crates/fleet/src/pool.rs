@@ -16,6 +16,8 @@ use crate::endpoint::Endpoint;
 use crate::engine::Exclusion;
 use crate::evidence::{Evidence, PromptTokens};
 use crate::load::Reservation;
+use crate::parity::tokens::TokenParity;
+use crate::parity::{Prediction, Unjudged};
 use crate::ranks::Ranks;
 use crate::tokenizer::ModelPrompts;
 
@@ -34,6 +36,7 @@ pub struct Pool {
     state: Mutex<PolicyState>,
     /// Moving mean of prompt tokens per request.
     typical_prompt: AtomicU64,
+    token_parity: TokenParity,
 }
 
 /// An endpoint chosen for a request, and the claim on it.
@@ -60,6 +63,9 @@ pub struct Decision {
     pub prompt_tokens: u64,
     /// How many endpoints could have been chosen.
     pub candidates: usize,
+    /// How much the engine is expected to hit, to be held against what it reports
+    /// ([`Endpoint::judge`]); or why it is not.
+    pub prediction: Result<Prediction, Unjudged>,
 }
 
 impl Pool {
@@ -82,6 +88,7 @@ impl Pool {
             inventory,
             state: Mutex::new(PolicyState::new(seed)),
             typical_prompt: AtomicU64::new(DEFAULT_PROMPT_TOKENS),
+            token_parity: TokenParity::default(),
         }
     }
 
@@ -118,6 +125,12 @@ impl Pool {
     #[must_use]
     pub fn prompts(&self) -> &Arc<ModelPrompts> {
         &self.prompts
+    }
+
+    /// Our count of prompt tokens held against the engines', by model and API.
+    #[must_use]
+    pub fn token_parity(&self) -> &TokenParity {
+        &self.token_parity
     }
 
     /// Whether any member is known to take a request for the pool's model now.
@@ -195,11 +208,13 @@ impl Pool {
         let view = FleetView { candidates: &candidates };
         let choice = self.policy.choose(&query, &view, &mut state)?;
         let candidate = candidates.get(choice.index)?;
-        let member = evidence.endpoints.get(*eligible.get(choice.index)?)?;
+        let place = *eligible.get(choice.index)?;
+        let member = evidence.endpoints.get(place)?;
+        let prediction = evidence.members.get(place)?.prediction;
         let uncached =
             evidence.prompt_tokens.saturating_sub(u64::from(candidate.overlap.resident()));
         let measured = evidence.exact && candidate.trust == Trust::Exact;
-        let reservation = Reservation::new(Arc::clone(member), uncached, measured);
+        let reservation = Reservation::new(Arc::clone(member), uncached, measured, prediction.ok());
         drop(state);
         let decision = Decision {
             policy: self.policy.name(),
@@ -208,6 +223,7 @@ impl Pool {
             trust: candidate.trust,
             prompt_tokens: evidence.prompt_tokens,
             candidates: candidates.len(),
+            prediction,
         };
         Some(Chosen { reservation, decision })
     }

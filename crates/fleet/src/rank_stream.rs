@@ -70,7 +70,9 @@ impl RankStream {
 
     /// Forgets its blocks.
     pub(crate) fn clear(&self) {
+        self.credit.lock().emptied();
         self.inventory.clear(self.slot);
+        self.credit.lock().emptied();
     }
 
     /// Counters of its stream; `None` while none is followed.
@@ -132,7 +134,7 @@ impl RankStream {
 
     /// Takes in the stream's trust; a change is a log line and counted.
     pub(crate) fn set_trust(&self, trust: Trust, why: &'static str) {
-        let before = std::mem::replace(&mut self.credit.lock().trust, trust);
+        let before = self.credit.lock().set_trust(trust);
         if before == trust {
             return;
         }

@@ -6,6 +6,7 @@ mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -32,6 +33,8 @@ pub struct ModelPrompts {
     model: String,
     staged: Option<PathBuf>,
     state: ArcSwap<PromptState>,
+    /// Grows with every tokenizer that comes into use.
+    loads: AtomicU64,
     /// When the last attempt began, and for which engine root. Held while one is under way, so
     /// that the monitors of one pool do not load it twice.
     attempt: Mutex<Option<(Instant, Option<String>)>>,
@@ -43,6 +46,7 @@ impl ModelPrompts {
             model,
             staged,
             state: ArcSwap::from_pointee(PromptState::Pending),
+            loads: AtomicU64::new(0),
             attempt: Mutex::new(None),
         }
     }
@@ -51,6 +55,12 @@ impl ModelPrompts {
     #[must_use]
     pub fn state(&self) -> Arc<PromptState> {
         self.state.load_full()
+    }
+
+    /// Grows with every tokenizer that comes into use: what was seen of one says nothing of another.
+    #[must_use]
+    pub fn loads(&self) -> u64 {
+        self.loads.load(Ordering::Acquire)
     }
 
     /// Looks for the tokenizer unless it was just looked for with the same `root`; one that is
@@ -91,6 +101,7 @@ impl ModelPrompts {
             }
         }
         self.state.store(Arc::new(state));
+        self.loads.fetch_add(1, Ordering::AcqRel);
     }
 
     fn ready(&self) -> Option<Arc<Renderer>> {

@@ -123,6 +123,8 @@ pub enum SuspectReason {
     /// The tokens after a block enter its identity (vLLM 0.33 with EAGLE or MTP), and the events
     /// differ in how many.
     LookaheadHashing,
+    /// The engine was seen to hit less than its events promise.
+    HitMismatch,
 }
 
 impl Trust {
@@ -168,6 +170,7 @@ impl Trust {
             Self::Suspect(SuspectReason::ExtraKeysUnpublished) => "extra_keys_unpublished",
             Self::Suspect(SuspectReason::UnsupportedGroup) => "unsupported_group",
             Self::Suspect(SuspectReason::LookaheadHashing) => "lookahead_hashing",
+            Self::Suspect(SuspectReason::HitMismatch) => "hit_mismatch",
         }
     }
 }

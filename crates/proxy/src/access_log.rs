@@ -97,6 +97,15 @@ impl AccessLog {
         self.outcome = Outcome::Complete;
     }
 
+    /// Whether the engine's answer was relayed to its end, and is none of an error.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.outcome == Outcome::Complete && (200..300).contains(&self.status)
+    }
+
+    pub(crate) fn request_id(&self) -> Option<&str> {
+        self.request_id.as_deref()
+    }
+
     pub(crate) fn engine_broke(&mut self) {
         self.outcome = Outcome::EngineBroke;
     }

@@ -18,6 +18,7 @@ mod handle;
 mod headers;
 mod own;
 mod owners;
+mod parity;
 mod plan;
 mod prompt;
 mod refusal;

@@ -11,6 +11,7 @@ use kvasir_prompt::{Api, Envelope, model_of_form};
 
 use crate::access_log::AccessLog;
 use crate::app::App;
+use crate::parity::{Judge, counts_the_prompt};
 use crate::prompt::{Known, tokenise};
 use crate::refusal::Refusal;
 use crate::request_body;
@@ -27,6 +28,10 @@ pub(crate) struct Plan {
     pub(crate) repeatable: bool,
     /// The engine that keeps what the request goes on from, where that is known.
     pub(crate) owner: Option<Arc<Endpoint>>,
+    /// For requests whose API is known: compares the answer with what was predicted.
+    pub(crate) judge: Option<Judge>,
+    /// Whether engines hit of it what they hold.
+    comparable: bool,
     known: Known,
     salt: Option<String>,
 }
@@ -61,32 +66,48 @@ impl Plan {
             members.iter().find(|member| *member.url() == *owner.url).cloned()
         });
         log.model = Some(model.clone());
-        let known = match api {
+        let loads = resolved.pool.prompts().loads();
+        let mut known = match api {
             Some(api) if is_json(&parts.headers) => {
                 let salt = envelope.cache_salt.as_deref();
                 tokenise(&resolved.pool, &app.tokenizer_permits, api, &body, salt).await
             }
             _ => Known::only_size(body.len(), "not_json"),
         };
+        let is_single = known.prompts.as_ref().is_some_and(|prompts| prompts.len() == 1);
+        let judge = api.map(|api| {
+            let (pool, model) = (Arc::clone(&resolved.pool), model.clone());
+            let is_counted = is_single && known.is_exact() && !known.given;
+            let counted = (is_counted && counts_the_prompt(api)).then_some(known.count);
+            Judge { pool, model, api, loads, counted }
+        });
+        if let Some(Judge { pool, model, api, .. }) = &judge
+            && known.is_exact()
+            && !known.given
+            && pool.token_parity().mismatch(loads, model, api.as_str())
+        {
+            known.doubt();
+        }
         log.tokens = known.tokens;
         log.level = known.level;
         // Of several prompts, engines report the cached tokens of one; pooling may hit less than there is.
         let generates = api.is_some_and(Api::is_generation);
-        let is_single = known.prompts.as_ref().is_some_and(|prompts| prompts.len() == 1);
         log.comparable &= generates && is_single && known.is_exact();
         let salt = envelope.cache_salt;
-        Ok(Self { resolved, model, body, repeatable: api.is_some(), owner, known, salt })
+        let (comparable, repeatable) = (log.comparable, api.is_some());
+        Ok(Self { resolved, model, body, repeatable, owner, judge, comparable, known, salt })
     }
 
     /// What every engine of the pool holds of it, now.
     pub(crate) fn evidence(&self) -> Evidence {
-        self.resolved.pool.evidence(&PromptTokens {
+        let evidence = self.resolved.pool.evidence(&PromptTokens {
             prompts: self.known.prompts.as_deref(),
             count: self.known.count,
             exact: self.known.is_exact(),
             adapter: self.resolved.adapter.as_deref(),
             salt: self.salt.as_deref(),
-        })
+        });
+        if self.comparable { evidence } else { evidence.not_judged() }
     }
 
     /// Whether its blocks differ from those of a plain prompt by more than tokens.

@@ -31,13 +31,21 @@ pub(crate) struct Known {
     pub(crate) level: &'static str,
     /// `exact`, or why they are not known, or not exactly.
     pub(crate) tokens: &'static str,
+    /// Whether the request gave the ids: then no tokenizer can be wrong about them.
+    pub(crate) given: bool,
 }
 
 impl Known {
     /// A prompt of which only the size is known.
     pub(crate) fn only_size(bytes: usize, why: &'static str) -> Self {
         let count = (bytes as u64 / BYTES_PER_TOKEN).min(LARGEST_ESTIMATE);
-        Self { prompts: None, count, level: "none", tokens: why }
+        Self { prompts: None, count, level: "none", tokens: why, given: false }
+    }
+
+    /// Engines count the tokens of such prompts otherwise: theirs are other tokens.
+    pub(crate) fn doubt(&mut self) {
+        self.level = Level::Text.as_str();
+        self.tokens = "token_mismatch";
     }
 
     /// Whether the token ids are what the engine is given.
@@ -86,13 +94,14 @@ pub(crate) async fn tokenise(
         work.await.unwrap_or(Err("tokenizer"))
     };
     match rendered {
-        Ok(Prompts { prompts, tokens: count, level, why, .. }) => {
+        Ok(Prompts { prompts, tokens: count, level, why, texts }) => {
             pool.note_prompt(count);
             let tokens = match level {
                 Level::Tokens => "exact",
                 _ => why.as_ref().map_or("approximate", Unrouted::as_str),
             };
-            Known { prompts: Some(prompts), count, level: level.as_str(), tokens }
+            let given = texts.iter().all(Option::is_none);
+            Known { prompts: Some(prompts), count, level: level.as_str(), tokens, given }
         }
         Err(why) => Known::only_size(body.len(), why),
     }

@@ -12,6 +12,7 @@ mod events;
 mod failure;
 mod harness;
 mod own;
+mod parity;
 mod policies;
 mod requests;
 mod routing;
