@@ -7,6 +7,7 @@ mod look;
 mod parity_check;
 mod record;
 mod residency;
+mod simulate;
 pub(crate) mod tokenize;
 mod unshown;
 
@@ -24,6 +25,7 @@ pub(crate) use self::look::LookArgs;
 pub(crate) use self::parity_check::ParityCheckArgs;
 pub(crate) use self::record::RecordArgs;
 pub(crate) use self::residency::ResidencyArgs;
+pub(crate) use self::simulate::SimulateArgs;
 
 /// Kvasir's tool for operators.
 #[derive(Debug, Parser)]
@@ -49,6 +51,8 @@ pub(crate) enum Command {
     Residency(ResidencyArgs),
     /// Runs one simulated engine.
     SimEngine(Box<SimEngineArgs>),
+    /// Plays a workload under several policies in virtual time and compares them.
+    Simulate(Box<SimulateArgs>),
     /// Shows the prompts a request would be routed by.
     Tokenize(tokenize::TokenizeArgs),
 }

@@ -8,11 +8,16 @@
 //! This crate knows no HTTP, no sockets and no configuration file. Which endpoints may be chosen at
 //! all (health, drain, adapter) is decided by the caller: a view holds eligible candidates only.
 
+mod estimate;
 mod kind;
 mod policies;
 mod rng;
 mod view;
 
+pub use self::estimate::{
+    DEFAULT_PREFILL_RATE, DEFAULT_PROMPT_TOKENS, PrefillRate, foreign_waiting, median_rate,
+    next_typical_prompt,
+};
 pub use self::kind::{PolicyKind, UnknownPolicy};
 pub use self::policies::{Latency, LeastLoad, PreciseCacheAware, RoundRobin};
 pub use self::rng::Rng;

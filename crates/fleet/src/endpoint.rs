@@ -197,12 +197,9 @@ impl Endpoint {
 
     /// Waiting requests that this gateway did not send, as of the last scrape.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     pub fn foreign_waiting(&self) -> u32 {
         let Scrape { signals, own_in_flight } = *self.signals.lock();
-        let waiting = signals.waiting.unwrap_or(0.0);
-        let foreign = waiting + signals.running.unwrap_or(0.0) - f64::from(own_in_flight);
-        foreign.min(waiting).clamp(0.0, f64::from(u32::MAX)) as u32
+        kvasir_balance::foreign_waiting(signals.running, signals.waiting, own_in_flight)
     }
 
     /// Why the engine cannot be reached; `None` while nothing speaks against it.

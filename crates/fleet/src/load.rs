@@ -138,67 +138,24 @@ impl Drop for Reservation {
     }
 }
 
-/// Prompt tokens computed per second, learned from streamed answers.
+/// Prompt tokens computed per second, as learned by all requests.
 #[derive(Debug, Default)]
 pub(crate) struct PrefillRate {
-    learned: Mutex<Learned>,
-}
-
-#[derive(Debug, Default)]
-struct Learned {
-    samples: u32,
-    tokens_per_second: Option<f64>,
+    learned: Mutex<kvasir_balance::PrefillRate>,
 }
 
 impl PrefillRate {
-    /// Below this many tokens an answer's time says more about everything else.
-    const LEAST_TOKENS: u64 = 128;
-    /// A fresh engine's first answers are slow (compilation, warm-up) and say nothing.
-    const DROPPED: u32 = 2;
-    const SMOOTHING: f64 = 0.2;
-
     /// Tokens per second; `None` until enough was seen.
     pub(crate) fn get(&self) -> Option<f64> {
-        self.learned.lock().tokens_per_second
+        self.learned.lock().get()
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
     pub(crate) fn observe(&self, tokens: u64, took: Duration) {
-        let seconds = took.as_secs_f64();
-        if tokens < Self::LEAST_TOKENS || seconds <= 0.0 {
-            return;
-        }
-        let sample = tokens as f64 / seconds;
-        let mut learned = self.learned.lock();
-        learned.samples = learned.samples.saturating_add(1);
-        if learned.samples > Self::DROPPED {
-            let rate = learned.tokens_per_second.unwrap_or(sample);
-            learned.tokens_per_second = Some(rate + Self::SMOOTHING * (sample - rate));
-        }
+        self.learned.lock().observe(tokens, took);
     }
 
     /// Forgets everything: the engine behind the address may be another one.
     pub(crate) fn reset(&self) {
-        *self.learned.lock() = Learned::default();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_samples_and_short_prompts_do_not_count() {
-        let rate = PrefillRate::default();
-        rate.observe(1000, Duration::from_secs(100));
-        rate.observe(1000, Duration::from_secs(100));
-        rate.observe(10, Duration::from_secs(100));
-        assert_eq!(rate.get(), None);
-        rate.observe(1000, Duration::from_secs(1));
-        assert_eq!(rate.get(), Some(1000.0));
-        rate.observe(2000, Duration::from_secs(1));
-        assert_eq!(rate.get(), Some(1200.0));
-        rate.reset();
-        assert_eq!(rate.get(), None);
+        *self.learned.lock() = kvasir_balance::PrefillRate::default();
     }
 }

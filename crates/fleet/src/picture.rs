@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvasir_inventory::{Inventory, Overlap, Slot, Tier, Trust};
+use kvasir_inventory::{Inventory, Overlap, Overlaps, Slot, Tier, Trust};
 use kvasir_kv_events::Update;
 
 use crate::apply::Applier;
@@ -11,6 +11,7 @@ use crate::credit::Credit;
 use crate::evidence::{BlockShape, PromptTokens, held};
 use crate::hash_contract::HashContract;
 use crate::identity::BlockIdentity;
+use crate::refill::Refill;
 
 /// One engine's blocks as its events tell them, with the trust and the predictions a gateway that
 /// followed them would have: the same code decides.
@@ -21,6 +22,8 @@ pub struct Picture {
     applier: Applier,
     credit: Credit,
     identity: BlockIdentity,
+    /// Kept where an incomplete picture may become complete by itself.
+    refill: Option<Refill>,
 }
 
 impl Picture {
@@ -32,7 +35,15 @@ impl Picture {
         let credit = Credit::new();
         let applier = Applier::new(Arc::clone(&inventory), slot, credit.trust);
         let applier = applier.known_by(identity.clone());
-        Some(Self { inventory, slot, applier, credit, identity })
+        Some(Self { inventory, slot, applier, credit, identity, refill: None })
+    }
+
+    /// Takes an incomplete picture for complete once the engine has stored as many blocks as its
+    /// card says it has, as a gateway does.
+    #[must_use]
+    pub fn completed_by_refills(mut self) -> Self {
+        self.refill = Some(Refill::default());
+        self
     }
 
     /// Applies one update of the stream. `card` is what the engine says of itself.
@@ -40,6 +51,12 @@ impl Picture {
         self.credit.before(update);
         self.applier.apply(update, card);
         self.credit.told_apart = self.applier.tells_apart();
+        if let Some(refill) = &mut self.refill {
+            refill.note(update);
+            if refill.is_full(card.blocks) {
+                self.applier.complete();
+            }
+        }
         self.credit.set_trust(self.applier.trust());
         self.credit.after(update);
     }
@@ -89,6 +106,13 @@ impl Picture {
             BlockShape { size: self.applier.block_size(), lookahead: self.applier.lookahead() };
         let keying = self.identity.keying(Some(card));
         held(&self.inventory, self.slot, blocks, keying, card, tokens)
+    }
+
+    /// This engine's part of a lookup made for all engines of an inventory at once, as far as its
+    /// blocks may be credited.
+    #[must_use]
+    pub fn credited(&self, overlaps: &Overlaps) -> Overlap {
+        if self.credit.now().credits { overlaps.get(self.slot) } else { Overlap::default() }
     }
 }
 

@@ -6,7 +6,10 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
-use kvasir_balance::{Candidate, FleetView, Load, Policy, PolicyState, Query, Reason};
+use kvasir_balance::{
+    Candidate, DEFAULT_PROMPT_TOKENS, FleetView, Load, Policy, PolicyState, Query, Reason,
+    next_typical_prompt,
+};
 use kvasir_inventory::{Inventory, Overlap, Trust};
 use parking_lot::Mutex;
 
@@ -22,11 +25,6 @@ use crate::spec::TokenSpec;
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
-
-/// Assumed until something was measured: tokens per second of prefill.
-const DEFAULT_PREFILL_RATE: f64 = 8_000.0;
-/// Assumed size of a waiting request nobody told us about, until prompts were seen.
-const DEFAULT_PROMPT_TOKENS: u64 = 512;
 
 /// The endpoints serving one model.
 #[derive(Debug)]
@@ -233,8 +231,7 @@ impl Pool {
     pub fn note_prompt(&self, tokens: u64) {
         // A lost update between two requests costs nothing worth a lock.
         let mean = self.typical_prompt.load(Ordering::Relaxed);
-        let next = (mean.saturating_mul(31).saturating_add(tokens)) / 32;
-        self.typical_prompt.store(next.max(1), Ordering::Relaxed);
+        self.typical_prompt.store(next_typical_prompt(mean, tokens), Ordering::Relaxed);
     }
 
     fn commit(&self, evidence: &Evidence, eligible: &[usize]) -> Option<Chosen> {
@@ -297,10 +294,7 @@ fn members_of(engines: &[Arc<Ranks>]) -> Vec<Arc<Endpoint>> {
 
 /// What an endpoint nobody has timed yet is taken to do.
 fn median_rate(members: &[Arc<Endpoint>]) -> f64 {
-    let mut rates: Vec<f64> =
-        members.iter().filter_map(|member| member.learned_prefill_rate()).collect();
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied().unwrap_or(DEFAULT_PREFILL_RATE)
+    kvasir_balance::median_rate(members.iter().filter_map(|member| member.learned_prefill_rate()))
 }
 
 #[cfg(test)]
