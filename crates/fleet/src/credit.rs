@@ -20,6 +20,8 @@ pub(crate) struct Credit {
     /// Blocks are told apart all the same: by the engine's hashes.
     pub(crate) told_apart: bool,
     pub(crate) stamp: Stamp,
+    /// Blocks that the engine removed, ever.
+    pub(crate) removed: u64,
 }
 
 /// Whether an endpoint's blocks may be credited at one moment.
@@ -33,6 +35,8 @@ pub(crate) struct Creditable {
     pub(crate) judged: bool,
     pub(crate) epoch: u64,
     pub(crate) stamp: Stamp,
+    /// Blocks that were removed, ever.
+    pub(crate) removed: u64,
 }
 
 /// Whether an engine publishes what its blocks were hashed with besides tokens.
@@ -68,6 +72,7 @@ impl Credit {
             carried_extras: false,
             told_apart: false,
             stamp: Stamp::default(),
+            removed: 0,
         }
     }
 
@@ -89,7 +94,9 @@ impl Credit {
                             self.extras = Extras::of(stored).unwrap_or(self.extras);
                         }
                         Event::Cleared => self.emptied(),
-                        Event::Removed(_) => {}
+                        Event::Removed(removed) => {
+                            self.removed += removed.block_hashes.len() as u64;
+                        }
                     }
                 }
             }
@@ -141,6 +148,7 @@ impl Credit {
             judged: credits && is_sound(trust),
             epoch: self.epoch,
             stamp: self.stamp,
+            removed: self.removed,
         }
     }
 

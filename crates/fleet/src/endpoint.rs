@@ -318,6 +318,7 @@ impl Endpoint {
             judged: !streams.incomplete,
             epoch: streams.retired,
             stamp: streams.gone,
+            removed: 0,
         };
         let mut all = streams.list.iter().fold(nothing, |all, stream| {
             let one = stream.creditable();
@@ -328,6 +329,7 @@ impl Endpoint {
                 judged: all.judged && one.judged,
                 epoch: all.epoch + one.epoch,
                 stamp: all.stamp.and(one.stamp),
+                removed: all.removed + one.removed,
             }
         });
         if streams.incomplete || streams.list.is_empty() {

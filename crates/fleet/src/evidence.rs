@@ -244,7 +244,8 @@ impl Found {
         }
         let tokens = hit.resident();
         let on_device = hit.in_tier(Tier::Device) == tokens;
-        Ok(Prediction { tokens, held, block, prompt, on_device, stamp: now.stamp })
+        let (stamp, removed) = (now.stamp, then.removed);
+        Ok(Prediction { tokens, held, block, prompt, on_device, stamp, removed })
     }
 }
 

@@ -69,6 +69,8 @@ pub struct Prediction {
     /// as cached, or not, or elsewhere.
     pub(crate) on_device: bool,
     pub(crate) stamp: Stamp,
+    /// Blocks that the engine had removed by then, ever.
+    pub(crate) removed: u64,
 }
 
 /// Why an answer's cached tokens are not held against the prediction.
@@ -87,7 +89,8 @@ pub enum Unjudged {
     TokenCount,
     /// Blocks outside the device were expected to help.
     Tier,
-    /// Blocks were forgotten, or the stream broke, between the choice and the judgement.
+    /// Blocks were forgotten, or the stream broke, between the choice and the judgement; or less was
+    /// hit than predicted, and the engine removed that many blocks meanwhile.
     Moved,
     /// There are more answers than are judged.
     Surplus,

@@ -6,6 +6,7 @@ use std::time::Instant;
 use kvasir_inventory::{SuspectReason, Trust};
 
 use super::Endpoint;
+use crate::credit::Creditable;
 use crate::parity::counters::Counters;
 use crate::parity::hits::{Change, HitExample, HitParity, Now};
 use crate::parity::report::Report;
@@ -60,7 +61,8 @@ impl Endpoint {
     }
 
     fn now(&self) -> Now {
-        Now { at: Instant::now(), stamp: self.creditable().stamp }
+        let Creditable { stamp, removed, .. } = self.creditable();
+        Now { at: Instant::now(), stamp, removed }
     }
 
     /// A change is a log line and counted, as those of event streams are.

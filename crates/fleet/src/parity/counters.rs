@@ -29,6 +29,8 @@ pub(crate) struct Sum {
     /// A block for each request.
     pub(crate) tolerance: u64,
     pub(crate) stamp: Option<Stamp>,
+    /// Blocks that the engine had removed before the first of them, ever.
+    pub(crate) removed: Option<u64>,
 }
 
 /// How a segment ended.
@@ -79,6 +81,8 @@ impl Ledger {
         sum.predicted += u64::from(prediction.tokens);
         sum.tolerance += u64::from(prediction.block);
         sum.stamp = Some(prediction.stamp);
+        sum.removed =
+            Some(sum.removed.map_or(prediction.removed, |first| first.min(prediction.removed)));
     }
 
     /// Changes between two readings where a request was sent or prefilled in between.
@@ -156,7 +160,8 @@ mod tests {
     }
 
     fn prediction(prompt: u64, tokens: u32) -> Option<Prediction> {
-        Some(Prediction { tokens, held: tokens, block: 16, prompt, on_device: true, stamp: STAMP })
+        let (held, stamp) = (tokens, STAMP);
+        Some(Prediction { tokens, held, block: 16, prompt, on_device: true, stamp, removed: 7 })
     }
 
     fn ask(ledger: &mut Ledger, prompt: u64, tokens: u32) {
@@ -175,8 +180,14 @@ mod tests {
         assert_eq!(page(&mut ledger, at(1000.0, 500.0)), None, "nothing was asked");
         ask(&mut ledger, 100, 64);
         ask(&mut ledger, 50, 32);
-        let sum =
-            Sum { requests: 2, prompt: 150, predicted: 96, tolerance: 32, stamp: Some(STAMP) };
+        let sum = Sum {
+            requests: 2,
+            prompt: 150,
+            predicted: 96,
+            tolerance: 32,
+            stamp: Some(STAMP),
+            removed: Some(7),
+        };
         assert_eq!(page(&mut ledger, at(1150.0, 580.0)), Some(Closed::Ours(sum, 80)));
         ask(&mut ledger, 100, 64);
         assert_eq!(page(&mut ledger, at(1400.0, 580.0)), Some(Closed::Foreign));

@@ -4,6 +4,10 @@
 //! only with its next request: the answers to that one, and to those beside it, may come before the
 //! event does. What was predicted by a picture that is gone by then is dropped.
 //!
+//! Where an engine has removed as many blocks as the difference has, between the choice and the end of
+//! that wait, it evicted what was promised before it got to the request: that is nobody's fault, and
+//! shows nothing of a profile.
+//!
 //! The *hit profile*: with EAGLE or MTP vLLM computes the last matching block anew, which no event
 //! tells. Where exactly one block less was hit [`STREAK`] times in a row, it is left out of
 //! predictions, until the engine's life ends or it is hit that often in a row.
@@ -97,6 +101,8 @@ pub(crate) struct Change {
 pub(crate) struct Now {
     pub(crate) at: Instant,
     pub(crate) stamp: Stamp,
+    /// Blocks that the engine has removed so far, ever.
+    pub(crate) removed: u64,
 }
 
 /// One endpoint's parity. What requests read of it takes no lock.

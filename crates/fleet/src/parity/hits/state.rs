@@ -14,6 +14,8 @@ use crate::parity::{Prediction, Stamp, Unjudged};
 pub(crate) struct State {
     /// What everything below was learned in.
     stamp: Stamp,
+    /// Blocks that the engine has removed so far, ever.
+    removed: u64,
     /// The latest moment known.
     at: Option<Instant>,
     pub(super) reporting: Reporting,
@@ -65,8 +67,12 @@ pub(super) struct Held {
     stamp: Stamp,
     oracle: Oracle,
     tolerance: u64,
+    /// Tokens per block.
+    block: u64,
     /// What the engine was believed to hold, of one prompt, and the size of its blocks.
     held: Option<(u64, u64)>,
+    /// Blocks that the engine had removed at the choice, ever.
+    removed: u64,
     case: HitExample,
 }
 
@@ -99,6 +105,7 @@ impl State {
         let stamp = known.later(now.stamp);
         self.stamp = stamp;
         self.at = self.at.max(Some(now.at));
+        self.removed = self.removed.max(now.removed);
         if stamp.picture != known.picture {
             self.usage = Window::default();
             self.counters = Window::default();
@@ -144,13 +151,15 @@ impl State {
         request_id: Option<String>,
         api: &'static str,
     ) {
-        let Prediction { tokens, held, block, prompt, .. } = prediction;
+        let Prediction { tokens, held, block, prompt, removed, .. } = prediction;
         self.held.push_back(Held {
             at: self.at,
             stamp: prediction.stamp,
             oracle: Oracle::Usage,
             tolerance: u64::from(block),
+            block: u64::from(block),
             held: Some((u64::from(held), u64::from(block))),
+            removed,
             case: HitExample {
                 request_id,
                 api: Some(api),
@@ -172,7 +181,9 @@ impl State {
                 stamp: self.stamp,
                 oracle: Oracle::Counters,
                 tolerance: sum.tolerance,
+                block: sum.tolerance.checked_div(sum.requests).unwrap_or(0),
                 held: None,
+                removed: sum.removed.unwrap_or(self.removed),
                 case: HitExample {
                     request_id: None,
                     api: None,
@@ -190,7 +201,7 @@ impl State {
             && self.at >= first.at.map(|at| at + HOLD)
             && let Some(held) = self.held.pop_front()
         {
-            if held.stamp == self.stamp {
+            if held.stamp == self.stamp && !self.evicted(&held) {
                 self.count(held);
             } else {
                 match held.oracle {
@@ -199,6 +210,16 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Whether evictions explain that less was hit than predicted.
+    fn evicted(&self, held: &Held) -> bool {
+        let HitExample { predicted, reported, .. } = held.case;
+        let Some(missing) = predicted.checked_sub(reported).filter(|missing| *missing > 0) else {
+            return false;
+        };
+        let removed = self.removed.saturating_sub(held.removed);
+        missing <= removed.saturating_mul(held.block)
     }
 
     fn count(&mut self, held: Held) {

@@ -10,6 +10,7 @@ struct Scene {
     parity: HitParity,
     at: Instant,
     stamp: Stamp,
+    removed: u64,
     changes: Vec<bool>,
 }
 
@@ -26,17 +27,24 @@ fn report(prompt: u64, cached: Option<u64>) -> Report<'static> {
 
 impl Scene {
     fn new() -> Self {
-        Self { parity: HitParity::new(), at: Instant::now(), stamp: FIRST, changes: Vec::new() }
+        Self {
+            parity: HitParity::new(),
+            at: Instant::now(),
+            stamp: FIRST,
+            removed: 0,
+            changes: Vec::new(),
+        }
     }
 
     fn now(&self) -> Now {
-        Now { at: self.at, stamp: self.stamp }
+        Now { at: self.at, stamp: self.stamp, removed: self.removed }
     }
 
     fn predicted(&self, held: u32) -> Prediction {
         let drop = self.parity.dropped_blocks(self.stamp) * BLOCK;
         let tokens = held.saturating_sub(drop);
-        Prediction { tokens, held, block: BLOCK, prompt: 1000, on_device: true, stamp: self.stamp }
+        let (stamp, removed) = (self.stamp, self.removed);
+        Prediction { tokens, held, block: BLOCK, prompt: 1000, on_device: true, stamp, removed }
     }
 
     fn take(&mut self, change: Option<Change>) {
@@ -324,4 +332,29 @@ proptest! {
         });
         prop_assert_eq!((judged + unjudged, held), (answers, 0));
     }
+}
+
+#[test]
+fn what_was_evicted_meanwhile_is_no_fault_and_no_profile() {
+    let mut scene = Scene::new();
+    for _ in 0..40 {
+        let prediction = scene.predicted(320);
+        // Ten blocks were lost to others, and the next ten with them; then one alone.
+        scene.removed += 10;
+        scene.answer_to(prediction, 160);
+        let prediction = scene.predicted(320);
+        scene.removed += 1;
+        scene.answer_to(prediction, 304);
+        scene.ripen();
+    }
+    assert_eq!((scene.suspected(), scene.predicted(320).tokens), (false, 320));
+    assert_eq!(scene.unjudged(Unjudged::Moved), 80);
+    // Fewer removals than are missing do not explain it.
+    for _ in 0..8 {
+        let prediction = scene.predicted(320);
+        scene.removed += 9;
+        scene.answer_to(prediction, 160);
+        scene.ripen();
+    }
+    assert!(scene.suspected());
 }
