@@ -172,3 +172,12 @@ pub(crate) fn to_tokenize(path: &str, body: &Value) -> Option<Value> {
 pub(crate) fn is_recorded(path: &str) -> bool {
     path == COMPLETIONS || path == CHAT
 }
+
+/// The engine's count of the prompt's tokens, whatever the shape calls it. Anthropic's leaves out
+/// what was cached or is cached now.
+pub(crate) fn counted(usage: &Value) -> Option<u64> {
+    let number = |key: &str| usage[key].as_u64();
+    let parts = ["cache_read_input_tokens", "cache_creation_input_tokens"];
+    let apart: u64 = parts.into_iter().filter_map(number).sum();
+    number("prompt_tokens").or_else(|| Some(number("input_tokens")? + apart))
+}
