@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use kvasir_config::{Config, EngineUrl};
 use kvasir_fleet::{Fleet, FleetSpec};
-use kvasir_inventory::{Inventory, Limits};
+use kvasir_inventory::Inventory;
 use kvasir_kv_hash::KeySpace;
 use kvasir_proxy::{App, serve};
 use tokio::net::TcpListener;
@@ -20,7 +20,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Result<()> {
     let metrics = telemetry::start_metrics()?;
     let metrics_page = Arc::clone(&metrics.page);
-    let inventory = Arc::new(Inventory::new(KeySpace::new(spec::random()?), Limits::default()));
+    let space = KeySpace::new(spec::random()?);
+    let inventory = Arc::new(Inventory::new(space, spec::limits(&config)));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(async move {
         let listener = TcpListener::bind(config.listen)

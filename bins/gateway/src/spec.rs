@@ -2,13 +2,20 @@
 
 use anyhow::{Context, Result};
 use http::HeaderValue;
-use kvasir_config::{Config, EndpointConfig, PoolConfig, RankAddressing};
-use kvasir_fleet::{EndpointSpec, EventSpec, FleetSpec, PoolSpec, RankAddressingKind};
-use kvasir_proxy::Settings;
+use kvasir_config::{Config, EndpointConfig, PoolConfig, RankAddressing, TokenParity};
+use kvasir_fleet::{
+    EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec, RankAddressingKind, TokenSpec,
+};
+use kvasir_inventory::Limits;
+use kvasir_proxy::{DEFAULT_HEAD_BYTES, Settings};
+
+/// The largest head where clients may give token ids in headers: half a million of them.
+const IDS_HEAD_BYTES: usize = 4 << 20;
 
 /// The fleet's part.
 pub(crate) fn fleet_spec(config: &Config) -> Result<FleetSpec> {
-    let pools: Result<Vec<PoolSpec>> = config.pools.iter().map(pool_spec).collect();
+    let pool = |pool| pool_spec(pool, config.max_prompt_bytes);
+    let pools: Result<Vec<PoolSpec>> = config.pools.iter().map(pool).collect();
     Ok(FleetSpec {
         pools: pools?,
         scrape_interval: config.scrape_interval(),
@@ -17,14 +24,25 @@ pub(crate) fn fleet_spec(config: &Config) -> Result<FleetSpec> {
     })
 }
 
+/// The inventory's part.
+pub(crate) fn limits(config: &Config) -> Limits {
+    Limits {
+        bytes: config.inventory.max_bytes,
+        endpoint_bytes: config.inventory.endpoint_bytes(),
+        ..Limits::default()
+    }
+}
+
 /// The data plane's part.
 pub(crate) fn settings(config: &Config) -> Settings {
+    let takes_ids = config.pools.iter().any(|pool| pool.trust_token_headers);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Settings {
         max_body_bytes: config.max_body_bytes,
         decision_headers: config.decision_headers,
         forward_paths: config.forward_paths.clone(),
         connect_timeout: config.connect_timeout(),
+        max_head_bytes: if takes_ids { IDS_HEAD_BYTES } else { DEFAULT_HEAD_BYTES },
         tokenizer_threads: cores,
     }
 }
@@ -36,7 +54,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-fn pool_spec(pool: &PoolConfig) -> Result<PoolSpec> {
+fn pool_spec(pool: &PoolConfig, max_prompt_bytes: usize) -> Result<PoolSpec> {
     let key = pool.resolve_api_key().map_err(|e| anyhow::anyhow!("pool `{}`: {e}", pool.model))?;
     let authorization = key
         .map(|key| {
@@ -64,13 +82,40 @@ fn pool_spec(pool: &PoolConfig) -> Result<PoolSpec> {
         policy: pool.policy,
         tokenizer_dir: pool.tokenizer_dir.clone(),
         authorization,
+        tokens: TokenSpec {
+            max_prompt_bytes,
+            trust_headers: pool.trust_token_headers,
+            parity: match pool.token_parity {
+                TokenParity::Off => ParityMode::Off,
+                TokenParity::Startup => ParityMode::Startup,
+                TokenParity::Sample => ParityMode::Sample,
+            },
+        },
         rank_addressing: match pool.rank_addressing {
             RankAddressing::None => RankAddressingKind::None,
             RankAddressing::Header => RankAddressingKind::Header,
             RankAddressing::Url => RankAddressingKind::Url,
         },
+        identity: block_identity(&pool.identity),
         endpoints: endpoints?,
     })
+}
+
+fn block_identity(identity: &kvasir_config::BlockIdentity) -> kvasir_fleet::BlockIdentity {
+    use kvasir_config::{BlockIdentity, EngineHashing, HashAlgorithm};
+    match identity {
+        BlockIdentity::Tokens => kvasir_fleet::BlockIdentity::Tokens,
+        BlockIdentity::Engine(EngineHashing { algorithm, seed, version }) => {
+            kvasir_fleet::BlockIdentity::Engine(kvasir_fleet::EngineHashing {
+                algorithm: match algorithm {
+                    HashAlgorithm::Vllm(algorithm) => kvasir_fleet::HashAlgorithm::Vllm(*algorithm),
+                    HashAlgorithm::Sglang => kvasir_fleet::HashAlgorithm::Sglang,
+                },
+                seed: seed.clone(),
+                version: *version,
+            })
+        }
+    }
 }
 
 fn endpoint_spec(endpoint: &EndpointConfig) -> EndpointSpec {

@@ -7,6 +7,7 @@ mod look;
 mod parity_check;
 mod record;
 mod residency;
+mod simulate;
 pub(crate) mod tokenize;
 mod unshown;
 
@@ -24,6 +25,7 @@ pub(crate) use self::look::LookArgs;
 pub(crate) use self::parity_check::ParityCheckArgs;
 pub(crate) use self::record::RecordArgs;
 pub(crate) use self::residency::ResidencyArgs;
+pub(crate) use self::simulate::SimulateArgs;
 
 /// Kvasir's tool for operators.
 #[derive(Debug, Parser)]
@@ -49,6 +51,8 @@ pub(crate) enum Command {
     Residency(ResidencyArgs),
     /// Runs one simulated engine.
     SimEngine(Box<SimEngineArgs>),
+    /// Plays a workload under several policies in virtual time and compares them.
+    Simulate(Box<SimulateArgs>),
     /// Shows the prompts a request would be routed by.
     Tokenize(tokenize::TokenizeArgs),
 }
@@ -118,6 +122,10 @@ pub(crate) struct SimEngineArgs {
     /// Whether events show block hashes as integers, or else as bytes.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub(crate) int_hashes: bool,
+    /// Leave tokens out of events, as nothing but a gateway that knows blocks by their hashes can
+    /// follow.
+    #[arg(long)]
+    pub(crate) no_event_tokens: bool,
     /// Hash algorithm of blocks (`--prefix-caching-hash-algo`).
     #[arg(long, value_name = "A", default_value = "sha256")]
     pub(crate) algo: Algorithm,

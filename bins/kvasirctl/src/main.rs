@@ -11,6 +11,7 @@ mod parity_check;
 mod record;
 mod residency;
 mod sim_engine;
+mod simulate;
 mod stop;
 mod tokenize;
 
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::SimEngine(args) => {
             start_logging("warn").and_then(|()| block_on(sim_engine::run(*args)))
         }
+        Command::Simulate(args) => simulate::run(&args).map(|()| Ended::Done),
         Command::Tokenize(args) => tokenize::run(&args).map(|()| Ended::Done),
     };
     match ended {

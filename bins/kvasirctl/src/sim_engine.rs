@@ -70,6 +70,7 @@ fn server_config(args: &SimEngineArgs) -> Result<SimServerConfig> {
         } else {
             HashForm::Bytes(args.algo.digest_len())
         },
+        event_tokens: !args.no_event_tokens,
         hash_algorithm: args.algo.to_string(),
         report_cached_tokens: !args.no_report_cached_tokens,
         faults: args.faults,

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write as _};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use kvasir_prompt::{Api, Prompts, Renderer, Unrouted, given_ids};
+use kvasir_prompt::{Api, Limits, Prompts, Renderer, Unrouted, given_ids};
 use serde_json::{Value, json};
 
 use crate::args::tokenize::TokenizeArgs;
@@ -38,7 +38,7 @@ fn prompts(args: &TokenizeArgs, path: &str, body: &[u8]) -> Result<Result<Prompt
     let Some(api) = Api::from_path(path) else {
         return Ok(Err(Unrouted::UnsupportedApi("other")));
     };
-    if let Some(given) = given_ids(api, body) {
+    if let Some(given) = given_ids(api, body, Limits::default()) {
         return Ok(Ok(given));
     }
     let renderer = Renderer::load(&args.model_dir)

@@ -282,7 +282,9 @@ fn prompts_of_ones_own_and_addresses_given() {
     let ids: Vec<u32> = (10..110).collect();
     let body = json!({"prompt": ids, "max_tokens": 1});
     let named = json!({"step": "again", "body": body});
-    std::fs::write(&prompts, format!("{body}\n{named}\n")).unwrap();
+    // A text in a list of its own is one prompt as well.
+    let listed = json!({"prompt": ["a text of some length ".repeat(20)], "max_tokens": 1});
+    std::fs::write(&prompts, format!("{body}\n{named}\n{listed}\n")).unwrap();
     let out = scratch("record-own.jsonl");
     let args = [
         "record",
@@ -301,7 +303,7 @@ fn prompts_of_ones_own_and_addresses_given() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let found = residency(&out);
     let shown = found["requests"].as_array().unwrap();
-    assert_eq!(shown.len(), 2, "{found}");
+    assert_eq!((shown.len(), &found["left_out"]), (3, &json!([])), "{found}");
     assert_eq!(
         (&shown[1]["step"], &shown[1]["predicted_cached_tokens"]),
         (&json!("again"), &json!(96))

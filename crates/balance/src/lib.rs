@@ -10,6 +10,7 @@
 
 mod choice;
 pub mod e4;
+mod estimate;
 mod exclusion;
 mod hashed;
 mod kind;
@@ -25,6 +26,10 @@ mod sticky;
 mod view;
 
 pub use self::choice::{Choice, Reason};
+pub use self::estimate::{
+    DEFAULT_PREFILL_RATE, DEFAULT_PROMPT_TOKENS, PrefillRate, foreign_waiting, median_rate,
+    next_typical_prompt,
+};
 pub use self::exclusion::Exclusion;
 pub use self::hashed::{HashKey, KeyParts};
 pub use self::kind::{PolicyKind, UnknownPolicy};
@@ -40,4 +45,4 @@ pub use self::select::{Decision, Members, Note, Selection, Stage};
 pub use self::slo::{Narrowed, Slo};
 pub use self::spec::{PolicySpec, SelectionSpec};
 pub use self::sticky::{Pins, StickyOptions};
-pub use self::view::{Candidate, DEFAULT_PREFILL_RATE, EndpointId, FleetView, Load};
+pub use self::view::{Candidate, EndpointId, FleetView, Load};

@@ -2,10 +2,8 @@
 
 use kvasir_inventory::{AbsentReason, Overlap, Trust};
 
+use crate::estimate::DEFAULT_PREFILL_RATE;
 use crate::query::digest;
-
-/// Assumed until something was measured: tokens per second of prefill.
-pub const DEFAULT_PREFILL_RATE: f64 = 8_000.0;
 
 /// Who an endpoint is, whatever its place in a list: the same for every gateway, over reloads and
 /// restarts.

@@ -5,14 +5,18 @@
 //! without a network is checked here, so that a configuration that parses can be started.
 //!
 //! This crate opens no sockets and knows nothing of the crates it configures except the names of
-//! the policies.
+//! the policies and of the engines' hash algorithms.
 
 mod endpoint;
 mod error;
+mod identity;
+mod inventory;
 mod model;
 mod secret;
 
 pub use self::endpoint::{EndpointConfig, EngineUrl, RankAddressing};
 pub use self::error::ConfigError;
-pub use self::model::{Config, LogConfig, LogFormat, PoolConfig};
+pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
+pub use self::inventory::InventoryConfig;
+pub use self::model::{Config, LogConfig, LogFormat, PoolConfig, TokenParity};
 pub use self::secret::Secret;

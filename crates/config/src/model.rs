@@ -12,10 +12,15 @@ use serde::de::{self, Deserializer};
 
 use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::error::ConfigError;
+use crate::identity::BlockIdentity;
+use crate::inventory::InventoryConfig;
 use crate::secret::Secret;
 
 /// Why two engines cannot connect to us in the same way.
 const ONE_EACH: &str = "engines that share an address need a `topic` each";
+
+/// Below, heads of prompts would say nothing.
+const LEAST_PROMPT_BYTES: usize = 1024;
 
 /// Everything a gateway is told.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -30,6 +35,9 @@ pub struct Config {
     pub decision_headers: bool,
     /// The largest request body, in bytes. Default 64 MiB.
     pub max_body_bytes: usize,
+    /// The most bytes of prompt text that are tokenised of one request; of longer prompts the head.
+    /// Default 4 MiB.
+    pub max_prompt_bytes: usize,
     /// Paths forwarded, by load, besides the known API paths: exact, or a prefix ending in `*`.
     /// Nothing by default, since engines expose administrative paths.
     pub forward_paths: Vec<String>,
@@ -39,6 +47,8 @@ pub struct Config {
     pub scrape_interval_ms: u64,
     /// How long streams may go on after a stop was asked for, in seconds. Default 30.
     pub shutdown_grace_s: u64,
+    /// What the picture of the engines' caches may take.
+    pub inventory: InventoryConfig,
     /// Logging.
     pub log: LogConfig,
 }
@@ -68,8 +78,31 @@ pub struct PoolConfig {
     /// How requests reach one data-parallel rank of an engine. Default `none`.
     #[serde(default)]
     pub rank_addressing: RankAddressing,
+    /// What blocks are known by. Default `tokens`.
+    #[serde(default)]
+    pub identity: BlockIdentity,
+    /// Whether token ids that clients give in `x-kvasir-token-ids` or `x-rolter-vllm-token-ids` are
+    /// taken for the prompt's. Off by default: the bodies are not held against them.
+    #[serde(default)]
+    pub trust_token_headers: bool,
+    /// When own tokens are held against the engines' `/tokenize`. Default `sample`.
+    #[serde(default)]
+    pub token_parity: TokenParity,
     /// The engines.
     pub endpoints: Vec<EndpointConfig>,
+}
+
+/// When own tokens are held against the engines' `/tokenize`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenParity {
+    /// Never.
+    Off,
+    /// Built-in texts and chats, once tokenizer and engine are there.
+    Startup,
+    /// That, and now and then a request that came by.
+    #[default]
+    Sample,
 }
 
 /// Logging.
@@ -106,10 +139,12 @@ impl Default for Config {
             pools: Vec::new(),
             decision_headers: false,
             max_body_bytes: 64 << 20,
+            max_prompt_bytes: 4 << 20,
             forward_paths: Vec::new(),
             connect_timeout_ms: 5_000,
             scrape_interval_ms: 1_000,
             shutdown_grace_s: 30,
+            inventory: InventoryConfig::default(),
             log: LogConfig::default(),
         }
     }
@@ -166,12 +201,18 @@ impl Config {
         if self.max_body_bytes == 0 {
             return fail("max_body_bytes", "must be above 0");
         }
+        if self.max_prompt_bytes < LEAST_PROMPT_BYTES {
+            return fail("max_prompt_bytes", "must be at least 1024");
+        }
         if self.connect_timeout_ms == 0 {
             return fail("connect_timeout_ms", "must be above 0");
         }
         if self.scrape_interval_ms < 50 {
             return fail("scrape_interval_ms", "must be at least 50");
         }
+        self.inventory
+            .check()
+            .or_else(|(key, message)| fail(&format!("inventory.{key}"), &message))?;
         for (i, path) in self.forward_paths.iter().enumerate() {
             if !path.starts_with('/') {
                 return fail(&format!("forward_paths[{i}]"), "must begin with `/`");
@@ -179,6 +220,7 @@ impl Config {
         }
         let mut streams = HashMap::new();
         let mut addressings = HashMap::new();
+        let mut identities = HashMap::new();
         let mut bound: HashMap<&str, Vec<(&Authority, Option<&str>)>> = HashMap::new();
         let mut models = HashSet::new();
         for (i, pool) in self.pools.iter().enumerate() {
@@ -194,6 +236,14 @@ impl Config {
                     let message =
                         format!("the ranks of {} are told otherwise elsewhere", endpoint.url);
                     return fail(&format!("pools[{i}].endpoints[{j}].url"), &message);
+                }
+                let first = identities.entry(endpoint.url.authority()).or_insert(pool);
+                if first.identity != pool.identity {
+                    let message = format!(
+                        "{} is in the pools `{}` and `{}`: blocks of one engine are known in one way",
+                        endpoint.url, first.model, pool.model
+                    );
+                    return fail(&format!("pools[{i}].identity"), &message);
                 }
                 if let Some((address, topic)) = endpoint.listens_at() {
                     let others = bound.entry(address).or_default();
@@ -233,6 +283,9 @@ impl PoolConfig {
             api_key_env: None,
             api_key_file: None,
             rank_addressing: RankAddressing::default(),
+            identity: BlockIdentity::default(),
+            trust_token_headers: false,
+            token_parity: TokenParity::default(),
             endpoints: Vec::new(),
         }
     }
@@ -272,6 +325,7 @@ impl PoolConfig {
         if keys > 1 {
             return fail("api_key", "give one of `api_key`, `api_key_env`, `api_key_file`");
         }
+        self.identity.check()?;
         let mut urls = HashSet::new();
         for (i, endpoint) in self.endpoints.iter().enumerate() {
             if !urls.insert(endpoint.url.authority()) {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at once")]
 
 use kvasir_balance::PolicyKind;
-use kvasir_config::{Config, ConfigError, LogFormat, RankAddressing};
+use kvasir_config::{BlockIdentity, Config, ConfigError, LogFormat, RankAddressing, TokenParity};
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse("kvasir.yaml", text)
@@ -21,9 +21,14 @@ fn the_smallest_file_gets_the_defaults() {
     assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
     assert!(!config.decision_headers);
     assert_eq!(config.max_body_bytes, 64 << 20);
+    assert_eq!(config.max_prompt_bytes, 4 << 20);
+    assert!(!config.pools[0].trust_token_headers);
+    assert_eq!(config.pools[0].token_parity, TokenParity::Sample);
     assert_eq!(config.pools[0].policy, PolicyKind::Latency);
     assert_eq!(config.pools[0].endpoints[0].url.to_string(), "http://a:8000");
     assert_eq!(config.log.format, LogFormat::Text);
+    assert_eq!(config.inventory.max_bytes, 4 << 30);
+    assert_eq!(config.inventory.endpoint_bytes(), 4 << 30);
 }
 
 #[test]
@@ -33,24 +38,33 @@ fn every_key_is_taken() {
 listen: 0.0.0.0:9000
 decision_headers: true
 max_body_bytes: 1000
+max_prompt_bytes: 2000
 forward_paths: [/v1/audio/*]
 connect_timeout_ms: 100
 scrape_interval_ms: 200
 shutdown_grace_s: 3
 log: {format: json, level: debug}
+inventory: {max_bytes: 2000000, max_endpoint_bytes: 100000}
 pools:
   - model: org/name
     policy: precise_cache_aware
     tokenizer_dir: /tokenizers
     api_key: very-secret
+    trust_token_headers: true
+    token_parity: startup
     endpoints:
       - {url: 'http://[::1]:8000', events: 'tcp://*:5557', replay: 'tcp://*:5558', topic: kv}
       - {url: 'http://b', events: 'tcp://0.0.0.0:7000', bind: true}
 ",
     )
     .unwrap();
+    assert_eq!(config.inventory.max_bytes, 2_000_000);
+    assert_eq!(config.inventory.endpoint_bytes(), 100_000);
     let pool = &config.pools[0];
+    assert_eq!(config.max_prompt_bytes, 2000);
     assert_eq!(pool.policy, PolicyKind::PreciseCacheAware);
+    assert!(pool.trust_token_headers);
+    assert_eq!(pool.token_parity, TokenParity::Startup);
     assert_eq!(pool.endpoints[0].url.authority().host(), "[::1]");
     assert_eq!(pool.endpoints[0].topic.as_deref(), Some("kv"));
     assert!(pool.endpoints[1].bind);
@@ -100,6 +114,27 @@ fn a_wrong_value_is_located_and_the_allowed_ones_are_named() {
     assert!(message.contains("xml") && message.contains("json"), "{message}");
     let message = error("listen: nowhere\n");
     assert!(message.starts_with("kvasir.yaml:1:"), "{message}");
+}
+
+#[test]
+fn limits_of_the_inventory_are_checked_where_they_stand() {
+    for (text, place, why) in [
+        ("inventory:\n  max_bytes: 1048575\n", "kvasir.yaml:2:", "at least 1048576"),
+        ("inventory:\n\n  max_endpoint_bytes: 7\n", "kvasir.yaml:3:", "at least 65536"),
+        ("inventory:\n  max_bytes: -1\n", "kvasir.yaml:2:", ""),
+        ("inventory:\n  max_bytes: 4GiB\n", "kvasir.yaml:2:", ""),
+        ("inventory:\n  max_bytes: 99999999999999999999999\n", "kvasir.yaml:2:", ""),
+        ("inventory:\n  max_blocks: 1\n", "kvasir.yaml:2:", "max_bytes"),
+    ] {
+        let message = error(text);
+        assert!(message.starts_with(place) && message.contains(why), "{text}: {message}");
+    }
+    let text = format!("{SMALL}inventory: {{max_bytes: 2000000, max_endpoint_bytes: 2000001}}");
+    let message = error(&text);
+    let wanted = "inventory.max_endpoint_bytes: must not be above `max_bytes` (2000000)";
+    assert!(message.contains(wanted), "{message}");
+    let text = format!("{SMALL}inventory: {{max_bytes: 2000000}}");
+    assert_eq!(parse(&text).unwrap().inventory.endpoint_bytes(), 2_000_000);
 }
 
 #[test]
@@ -205,4 +240,90 @@ fn broken_texts_are_errors_and_never_panics() {
     }
     let _ = parse(&"[".repeat(100_000));
     let _ = parse("a: &a [*a, *a]");
+}
+
+fn with_identity(identity: &str) -> String {
+    format!(
+        "pools:\n  - model: m\n    endpoints: [{{url: 'http://a'}}]\n    identity: {identity}\n"
+    )
+}
+
+#[test]
+fn blocks_are_known_by_tokens_or_by_the_engines_hashes() {
+    let identity = |text: &str| parse(&with_identity(text)).unwrap().pools[0].identity.clone();
+    assert_eq!(parse(SMALL).unwrap().pools[0].identity, BlockIdentity::Tokens);
+    assert_eq!(identity("tokens"), BlockIdentity::Tokens);
+    let engine = |text: &str| match identity(&format!("{{engine: {{{text}}}}}")) {
+        BlockIdentity::Engine(hashing) => {
+            (hashing.algorithm.to_string(), hashing.seed, hashing.version.map(|v| v.to_string()))
+        }
+        BlockIdentity::Tokens => panic!("{text}"),
+    };
+    let told = |algorithm: &str, seed: Option<&str>, version: Option<&str>| {
+        (algorithm.to_owned(), seed.map(str::to_owned), version.map(str::to_owned))
+    };
+    // The seed is a text: a number is taken as it is written.
+    let found = engine("algorithm: xxhash, seed: 042, version: 0.20.2");
+    assert_eq!(found, told("xxhash", Some("042"), Some("0.20.2")));
+    assert_eq!(engine("algorithm: sha256_cbor"), told("sha256_cbor", None, None));
+    assert_eq!(engine("algorithm: sha256_sglang"), told("sha256_sglang", None, None));
+    assert_eq!(engine("algorithm: sha256, seed: ''"), told("sha256", Some(""), None));
+}
+
+#[test]
+fn hashes_that_nobody_can_compute_are_refused_with_the_reason() {
+    for (text, place, wanted) in [
+        ("engine", "kvasir.yaml:4:", "engine"),
+        ("hashes", "kvasir.yaml:4:", "tokens"),
+        ("{engine: {algorithm: md5}}", "kvasir.yaml:4:", "sha256_cbor"),
+        ("{engine: {algorithm: builtin}}", "kvasir.yaml:4:", "identity: tokens"),
+        ("{engine: {algorithm: sha256, sed: '0'}}", "kvasir.yaml:4:", "seed"),
+        ("{engine: {seed: '0'}}", "kvasir.yaml:4:", "algorithm"),
+        ("{engine: {algorithm: sha256, version: new}}", "kvasir.yaml:4:", "version"),
+        ("{engine: {algorithm: xxhash}}", "pools[0].identity.engine.seed", "PYTHONHASHSEED"),
+        (
+            "{engine: {algorithm: sha256, version: 0.20.2}}",
+            "pools[0].identity.engine.seed",
+            "in this version",
+        ),
+        ("{engine: {algorithm: sha256, seed: abc}}", "pools[0].identity.engine.seed", "integer"),
+        (
+            "{engine: {algorithm: xxhash, seed: '0', version: 0.12.0}}",
+            "pools[0].identity.engine.algorithm",
+            "0.12.0",
+        ),
+        (
+            "{engine: {algorithm: sha256, seed: '0', version: 9.9.9}}",
+            "pools[0].identity.engine.version",
+            "9.9.9",
+        ),
+        (
+            "{engine: {algorithm: sha256_sglang, seed: '0'}}",
+            "pools[0].identity.engine.seed",
+            "no seed",
+        ),
+        (
+            "{engine: {algorithm: sha256_sglang, version: 0.4.0}}",
+            "pools[0].identity.engine.version",
+            "0.4",
+        ),
+    ] {
+        let message = error(&with_identity(text));
+        assert!(message.contains(place) && message.contains(wanted), "{text}: {message}");
+    }
+}
+
+#[test]
+fn pools_that_share_an_engine_know_its_blocks_in_one_way() {
+    let two = |identity: &str| {
+        format!(
+            "pools:\n  - {{model: m, endpoints: [{{url: 'http://a'}}]}}\n  \
+             - {{model: n, identity: {identity}, endpoints: [{{url: 'http://a'}}]}}\n"
+        )
+    };
+    assert!(parse(&two("tokens")).is_ok());
+    let message = error(&two("{engine: {algorithm: sha256}}"));
+    for part in ["pools[1].identity", "`m`", "`n`", "http://a"] {
+        assert!(message.contains(part), "{message}");
+    }
 }

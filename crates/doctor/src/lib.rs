@@ -40,6 +40,6 @@ pub use self::record::{
 pub use self::report::{Leg, LegName, Report, Verdict};
 pub use self::residency::{
     BlocksByTier, LeftOut, Predicted, ReplayFound, Residency, ResidencyError, SourceState, Step,
-    TrustChange, residency,
+    TrustChange, residency, residency_by,
 };
 pub use self::target::{Expectations, Target};

@@ -13,7 +13,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use kvasir_fleet::{EngineCard, PromptTokens};
+use kvasir_fleet::{BlockIdentity, EngineCard, PromptTokens};
 use kvasir_inventory::Trust;
 
 use self::playback::Playback;
@@ -31,7 +31,18 @@ const MAX_SOURCES: usize = 256;
 /// # Errors
 /// A recording of more than 256 publishers.
 pub fn residency(capture: &Capture) -> Result<Residency, ResidencyError> {
-    let mut player = Player::new(capture)?;
+    residency_by(capture, &BlockIdentity::Tokens)
+}
+
+/// The same as a gateway sees it that knows blocks by `identity`.
+///
+/// # Errors
+/// As [`residency`].
+pub fn residency_by(
+    capture: &Capture,
+    identity: &BlockIdentity,
+) -> Result<Residency, ResidencyError> {
+    let mut player = Player::new(capture, identity)?;
     for line in &capture.lines {
         let name = step_name(line.step.as_deref(), line.number, &line.item, player.steps.last());
         player.step(name);
@@ -39,7 +50,9 @@ pub fn residency(capture: &Capture) -> Result<Residency, ResidencyError> {
     }
     player.finish_step();
     let meta = capture.meta.as_ref();
+    let hash_contracts = player.sources.iter().map(Playback::hash_contract).collect();
     Ok(Residency {
+        hash_contracts,
         engine: meta.and_then(|meta| meta.engine.clone()),
         steps: player.steps,
         requests: player.requests,
@@ -70,7 +83,7 @@ struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    fn new(capture: &'a Capture) -> Result<Self, ResidencyError> {
+    fn new(capture: &'a Capture, identity: &BlockIdentity) -> Result<Self, ResidencyError> {
         let card = capture.meta.as_ref().map(|meta| meta.card.clone()).unwrap_or_default();
         let mut by_name = HashMap::new();
         let mut order: Vec<&Source> = Vec::new();
@@ -86,7 +99,8 @@ impl<'a> Player<'a> {
         if order.len() > MAX_SOURCES {
             return Err(ResidencyError::TooManySources(order.len()));
         }
-        let sources = order.into_iter().map(|source| Playback::new(capture, source, &card));
+        let sources =
+            order.into_iter().map(|source| Playback::new(capture, source, identity, &card));
         let sources = sources.collect::<Result<Vec<_>, _>>()?;
         let null_is_zero = capture
             .lines

@@ -10,7 +10,7 @@ mod wire_form;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvasir_fleet::{EngineCard, Picture, PromptTokens};
+use kvasir_fleet::{BlockIdentity, EngineCard, Picture, PromptTokens};
 use kvasir_inventory::{AbsentReason, Inventory, Limits, Trust};
 use kvasir_kv_events::{StreamStats, Subscriber, SubscriberConfig, Update};
 use kvasir_kv_hash::KeySpace;
@@ -231,7 +231,8 @@ fn start(target: &Target, facts: &Facts, place: &Place) -> Result<Listener, Stri
     let mut secret = [0; KeySpace::SECRET_LEN];
     getrandom::fill(&mut secret).map_err(|error| format!("no randomness to be had: {error}"))?;
     let inventory = Arc::new(Inventory::new(KeySpace::new(secret), Limits::default()));
-    let picture = Picture::new(inventory).ok_or("no place in the inventory")?;
+    let picture =
+        Picture::new(inventory, BlockIdentity::Tokens).ok_or("no place in the inventory")?;
     let mut config = SubscriberConfig::new(place.publisher.clone());
     config.name = target.base_url();
     config.topic.clone_from(&place.topic);

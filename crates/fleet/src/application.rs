@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use kvasir_inventory::{AbsentReason, Inventory, Trust};
-use kvasir_kv_events::Update;
+use kvasir_kv_events::{Event, Update, Why};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::apply::Applier;
 use crate::card::EngineCard;
 use crate::endpoint::Endpoint;
+use crate::hash_contract::HashContract;
 use crate::rank_stream::RankStream;
 use crate::refill::Refill;
 
@@ -33,7 +34,9 @@ pub(crate) struct Application {
 
 impl Application {
     pub(crate) fn new(to: Followed, inventory: Arc<Inventory>) -> Self {
-        let applier = Applier::new(inventory, to.stream.slot(), to.stream.trust());
+        let identity = to.endpoint.identity().clone();
+        let applier =
+            Applier::new(inventory, to.stream.slot(), to.stream.trust()).known_by(identity);
         Self { to, applier, refill: Refill::default(), unknown: Arc::default() }
     }
 
@@ -44,9 +47,11 @@ impl Application {
             Update::Batch { .. } => "events",
         };
         stream.before(update);
+        end_pending(update, endpoint);
         let card = endpoint.card().unwrap_or_else(|| Arc::clone(&self.unknown));
         let applier = &mut self.applier;
-        off_the_scheduler(is_heavy(update), || applier.apply(update, &card));
+        let heavy = is_heavy(update) || applier.may_search();
+        off_the_scheduler(heavy, || applier.apply(update, &card));
         self.refill.note(update);
         let why =
             if self.refill.is_full(card.blocks) && applier.complete() { "refilled" } else { why };
@@ -55,6 +60,8 @@ impl Application {
         }
         endpoint.set_lookahead(applier.lookahead());
         stream.set_refused_blocks(applier.refused_blocks());
+        stream.set_hash_contract(applier.hash_contract(), applier.hashes_checked());
+        stream.set_told_apart(applier.tells_apart());
         stream.set_trust(applier.trust(), why);
         stream.after(update);
     }
@@ -62,7 +69,21 @@ impl Application {
     /// Nothing comes any more.
     pub(crate) fn end(mut self, why: &'static str) {
         self.to.stream.set_trust(Trust::Absent(AbsentReason::NoStream), why);
+        self.to.stream.set_hash_contract(&HashContract::default(), self.applier.hashes_checked());
         self.applier.forget();
+    }
+}
+
+/// What an engine is computing outlives what its events say; what it had computed, and the engine
+/// itself, may be gone.
+fn end_pending(update: &Update, endpoint: &Endpoint) {
+    match update {
+        Update::Forget { why: Why::Restart, .. } => endpoint.pending().end_all(),
+        Update::Forget { .. } => endpoint.pending().end_computed(),
+        Update::Batch { batch, .. } if batch.events.contains(&Event::Cleared) => {
+            endpoint.pending().end_computed();
+        }
+        Update::Batch { .. } | Update::Trust { .. } => {}
     }
 }
 
@@ -77,6 +98,7 @@ fn is_heavy(update: &Update) -> bool {
 
 /// Runs `work`; where it is heavy, other tasks of the runtime's thread go on elsewhere meanwhile.
 pub(crate) fn off_the_scheduler<R>(heavy: bool, work: impl FnOnce() -> R) -> R {
-    let several = Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    let several =
+        Handle::try_current().is_ok_and(|h| h.runtime_flavor() == RuntimeFlavor::MultiThread);
     if heavy && several { tokio::task::block_in_place(work) } else { work() }
 }

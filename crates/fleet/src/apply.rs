@@ -10,10 +10,17 @@ use kvasir_kv_hash::{BlockExtra, BlockKey, Scope};
 
 use crate::card::EngineCard;
 use crate::credit::Extras;
+use crate::hash_contract::HashContract;
+use crate::identity::BlockIdentity;
 
+use self::hash_check::HashCheck;
 use self::shape::Shape;
 
+mod hash_check;
 mod shape;
+
+/// Marks a block that looks plain and is not, beside images, whose offsets fit into a prompt.
+const NOT_PLAIN: i64 = i64::MIN + 1;
 
 /// Applies one stream's updates to one endpoint's part of an inventory, and knows how far the
 /// result can be believed.
@@ -26,7 +33,7 @@ pub struct Applier {
     /// Whether events say what was hashed besides tokens: engines that never do may store salted
     /// or image blocks that look plain.
     extras: Extras,
-    identity: Identity,
+    hashes: HashCheck,
     /// What the events seen since the last time everything was forgotten say of the engine.
     shape: Shape,
     /// Blocks left out since the last time everything was forgotten.
@@ -43,7 +50,7 @@ impl Applier {
             slot,
             stream: trust,
             extras: Extras::Published,
-            identity: Identity::Tokens,
+            hashes: HashCheck::new(BlockIdentity::Tokens),
             shape: Shape::default(),
             left_out: 0,
             refused_blocks: 0,
@@ -52,10 +59,10 @@ impl Applier {
 
     /// Knows blocks by `identity`. By the engine's own hashes, prompts have to be looked up with
     /// [`Inventory::engine_keys`], under the root of the base model alone: the hashes cover
-    /// adapters and salts. Pools do not look up prompts that way yet.
+    /// adapters and salts.
     #[must_use]
-    pub fn known_by(mut self, identity: Identity) -> Self {
-        self.identity = identity;
+    pub fn known_by(mut self, identity: BlockIdentity) -> Self {
+        self.hashes = HashCheck::new(identity);
         self
     }
 
@@ -65,11 +72,13 @@ impl Applier {
         match update {
             Update::Forget { trust, .. } => {
                 self.forget();
+                self.hashes.new_life();
                 self.shape = Shape::default();
                 self.stream = *trust;
             }
             Update::Trust { trust, .. } => self.stream = *trust,
             Update::Batch { batch, .. } => {
+                self.hashes.before(&batch.events, card);
                 for event in &batch.events {
                     match event {
                         Event::Stored(stored) => self.store(stored, card),
@@ -105,7 +114,11 @@ impl Applier {
         if self.shape.lookahead_unclear {
             return Trust::Suspect(SuspectReason::LookaheadHashing);
         }
-        if stats.aliased_keys > 0 && self.extras == Extras::Unpublished {
+        if self.hashes.contradicts() {
+            return Trust::Suspect(SuspectReason::HashMismatch);
+        }
+        let unclear = self.extras == Extras::Unpublished && !self.hashes.tells_apart();
+        if stats.aliased_keys > 0 && unclear {
             return Trust::Suspect(SuspectReason::ExtraKeysUnpublished);
         }
         if self.stream == Trust::Exact && stats.given_up > 0 {
@@ -138,19 +151,50 @@ impl Applier {
         self.refused_blocks
     }
 
+    /// What the hashes in its events say of the contract that made them.
+    #[must_use]
+    pub fn hash_contract(&self) -> &HashContract {
+        self.hashes.found()
+    }
+
+    /// Plain blocks whose hash was checked against their tokens, and those of them whose hash was
+    /// another.
+    #[must_use]
+    pub fn hashes_checked(&self) -> (u64, u64) {
+        self.hashes.counts()
+    }
+
+    /// Whether every block is told from those that differ by more than tokens, though the engine
+    /// may not publish in what: by its hash.
+    pub(crate) fn tells_apart(&self) -> bool {
+        self.hashes.tells_apart()
+    }
+
+    /// Whether applying a batch may begin with a search for the engine's contract.
+    pub(crate) fn may_search(&self) -> bool {
+        self.hashes.may_search()
+    }
+
     /// Forgets every block of the endpoint.
     pub fn forget(&mut self) {
         self.inventory.clear(self.slot);
+        self.hashes.cleared();
         self.shape.forget_groups();
         self.left_out = 0;
     }
 
     fn store(&mut self, stored: &BlockStored, card: &EngineCard) {
-        self.extras = Extras::of(stored);
+        self.extras = Extras::of(stored).unwrap_or(self.extras);
         // A place nobody knows earns no credit.
         let Some(tier) = stored.medium.tier() else { return self.refuse(stored) };
-        let Ok(extras) = stored.extras() else { return self.refuse(stored) };
-        if self.shape.see(stored, tier) {
+        let by_hash = self.hashes.by_engine_hashes();
+        let extras = match stored.extras() {
+            Ok(extras) => extras,
+            // The engine's hash covers what is not understood.
+            Err(_) if by_hash => kvasir_kv_events::Extras::default(),
+            Err(_) => return self.refuse(stored),
+        };
+        if self.shape.see(stored, tier, by_hash, card.block_size) {
             // A new life: what was known before is forgotten, and counts as left out.
             self.forget();
             self.left_out = 1;
@@ -158,8 +202,18 @@ impl Applier {
         if self.shape.lookahead_unclear {
             return self.refuse(stored);
         }
-        let group = self.shape.group(stored);
-        let items: Vec<Vec<BlockExtra<'_>>> = extras
+        let group = self.shape.group(stored, by_hash);
+        let handles_alone = self.shape.by_handles(group);
+        let tokens = if handles_alone { &[][..] } else { &stored.token_ids };
+        let ahead = stored.lookahead_token_ids.as_deref().filter(|_| !handles_alone);
+        // A handle that stands for several blocks is not the hash of its tokens alone.
+        let not_plain = if handles_alone { Vec::new() } else { self.hashes.check(stored) };
+        // Each by a name of its own, which no request has.
+        let others: Vec<(usize, [u8; 8])> = not_plain
+            .into_iter()
+            .filter_map(|at| Some((at, stored.block_hashes.get(at)?.0.to_be_bytes())))
+            .collect();
+        let mut items: Vec<Vec<BlockExtra<'_>>> = extras
             .items
             .iter()
             .map(|block| {
@@ -169,22 +223,30 @@ impl Applier {
                     .collect()
             })
             .collect();
+        if !others.is_empty() {
+            items.resize_with(stored.block_hashes.len(), Vec::new);
+        }
+        for (at, name) in &others {
+            if let Some(items) = items.get_mut(*at) {
+                items.push(BlockExtra { identity: name, offset: NOT_PLAIN });
+            }
+        }
         let applied = self.inventory.store(
             self.slot,
             &StoredBlocks {
                 parent: stored.parent,
                 root: self.root(stored, extras.salt, card),
                 hashes: &stored.block_hashes,
-                tokens: &stored.token_ids,
+                tokens,
                 block_size: stored.block_size,
                 extras: &items,
-                lookahead: stored.lookahead_token_ids.as_deref().unwrap_or_default(),
-                identity: self.identity,
+                lookahead: ahead.unwrap_or_default(),
+                identity: if by_hash { Identity::Engine } else { Identity::Tokens },
                 tier,
                 group,
             },
         );
-        self.leave_out(applied.refused);
+        self.leave_out(applied.refused + others.len());
     }
 
     fn refuse(&mut self, stored: &BlockStored) {
@@ -197,7 +259,7 @@ impl Applier {
     }
 
     fn root(&self, stored: &BlockStored, salt: Option<&str>, card: &EngineCard) -> BlockKey {
-        if self.identity == Identity::Engine {
+        if self.hashes.by_engine_hashes() {
             return self.inventory.space().root(&Scope {
                 model: card.base(),
                 lora: None,
@@ -212,11 +274,14 @@ impl Applier {
         self.inventory.space().root(&Scope { model: card.base(), lora, salt })
     }
 
-    fn remove(&self, removed: &BlockRemoved) {
+    fn remove(&mut self, removed: &BlockRemoved) {
         let group = removed.group.map_or(0, |number| u8::try_from(number).unwrap_or(u8::MAX));
         // Whatever left an unknown place may have been the copy credited in any tier.
         let known = removed.medium.tier().map(|tier| [tier]);
         let tiers: &[Tier] = known.as_ref().map_or(&Tier::ALL, |tier| tier);
+        if tiers.contains(&Tier::Device) {
+            self.hashes.removed(&removed.block_hashes);
+        }
         for tier in tiers {
             self.inventory.remove(self.slot, &removed.block_hashes, *tier, group);
         }

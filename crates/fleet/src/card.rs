@@ -59,6 +59,9 @@ pub struct EngineCard {
     pub block_size: Option<u32>,
     /// Blocks of one rank's cache (`num_gpu_blocks`), where it tells.
     pub blocks: Option<u64>,
+    /// Whether it keeps prefixes for other requests, where it tells (vLLM: `enable_prefix_caching`
+    /// of `cache_config_info`; SGLang: not `disable_radix_cache`).
+    pub prefix_caching: Option<bool>,
     /// Its event publishers; `None` where it does not tell.
     pub event_sources: Option<Vec<EventSource>>,
     /// Its data-parallel ranks, as far as it tells: each has a cache and a stream of its own.
@@ -225,6 +228,7 @@ impl Questions<'_> {
             Told::Said(body) => {
                 let page = Page::parse(&String::from_utf8_lossy(&body));
                 (card.block_size, card.blocks) = (page.block_size, page.blocks);
+                card.prefix_caching = page.prefix_caching;
                 if card.kind == EngineKind::Other {
                     card.kind = page.kind.unwrap_or_default();
                 }
@@ -233,6 +237,7 @@ impl Questions<'_> {
             Told::Nothing => Vec::new(),
             Told::Unheard => {
                 (card.block_size, card.blocks) = (self.known.block_size, self.known.blocks);
+                card.prefix_caching = self.known.prefix_caching;
                 self.known.ranks.clone()
             }
         }
@@ -258,6 +263,7 @@ impl Questions<'_> {
                     card.kind = EngineKind::Sglang;
                     card.version = info.version.or(card.version.take());
                     card.block_size = card.block_size.or(info.page_size);
+                    card.prefix_caching = card.prefix_caching.or(info.prefix_caching);
                     if info.ranks.len() > card.ranks.len() {
                         card.ranks = info.ranks;
                     }
@@ -269,6 +275,7 @@ impl Questions<'_> {
                     card.kind = EngineKind::Sglang;
                     card.version.clone_from(&self.known.version);
                     card.block_size = self.known.block_size;
+                    card.prefix_caching = self.known.prefix_caching;
                     card.ranks.clone_from(&self.known.ranks);
                     card.event_sources.clone_from(&self.known.event_sources);
                     return;

@@ -3,6 +3,8 @@
 use kvasir_inventory::{AbsentReason, SuspectReason, Trust};
 use kvasir_kv_events::{BlockStored, Event, Update};
 
+use crate::parity::Stamp;
+
 /// What is believed of the event stream.
 #[derive(Debug)]
 pub(crate) struct Credit {
@@ -15,6 +17,11 @@ pub(crate) struct Credit {
     /// A request whose blocks differ by more than tokens (salt, adapter, image) was sent there.
     /// Never taken back: such blocks may come again with a replayed history.
     pub(crate) carried_extras: bool,
+    /// Blocks are told apart all the same: by the engine's hashes.
+    pub(crate) told_apart: bool,
+    pub(crate) stamp: Stamp,
+    /// Blocks that the engine removed, ever.
+    pub(crate) removed: u64,
 }
 
 /// Whether an endpoint's blocks may be credited at one moment.
@@ -22,7 +29,14 @@ pub(crate) struct Credit {
 pub(crate) struct Creditable {
     pub(crate) trust: Trust,
     pub(crate) credits: bool,
+    /// Whether they might be, if the engine had not been seen to hit less than was predicted.
+    pub(crate) predicts: bool,
+    /// Whether such a prediction may be held against what the engine hits.
+    pub(crate) judged: bool,
     pub(crate) epoch: u64,
+    pub(crate) stamp: Stamp,
+    /// Blocks that were removed, ever.
+    pub(crate) removed: u64,
 }
 
 /// Whether an engine publishes what its blocks were hashed with besides tokens.
@@ -35,8 +49,13 @@ pub(crate) enum Extras {
 }
 
 impl Extras {
-    pub(crate) fn of(stored: &BlockStored) -> Self {
-        if stored.extra_keys.is_some() { Self::Published } else { Self::Unpublished }
+    /// What an event says of that. One without tokens says nothing: its handles stand for blocks
+    /// that other events describe.
+    pub(crate) fn of(stored: &BlockStored) -> Option<Self> {
+        if stored.token_ids.is_empty() {
+            return None;
+        }
+        Some(if stored.extra_keys.is_some() { Self::Published } else { Self::Unpublished })
     }
 }
 
@@ -51,6 +70,9 @@ impl Credit {
             epoch: 0,
             extras: Extras::Published,
             carried_extras: false,
+            told_apart: false,
+            stamp: Stamp::default(),
+            removed: 0,
         }
     }
 
@@ -58,12 +80,23 @@ impl Credit {
     /// be somebody else's, and none of those it forgets.
     pub(crate) fn before(&mut self, update: &Update) {
         match update {
-            Update::Forget { .. } => self.withhold(),
+            Update::Forget { .. } => {
+                self.told_apart = false;
+                self.stamp.life += 1;
+                self.emptied();
+                self.withhold();
+            }
             Update::Trust { .. } => {}
             Update::Batch { batch, .. } => {
                 for event in &batch.events {
-                    if let Event::Stored(stored) = event {
-                        self.extras = Extras::of(stored);
+                    match event {
+                        Event::Stored(stored) => {
+                            self.extras = Extras::of(stored).unwrap_or(self.extras);
+                        }
+                        Event::Cleared => self.emptied(),
+                        Event::Removed(removed) => {
+                            self.removed += removed.block_hashes.len() as u64;
+                        }
                     }
                 }
             }
@@ -78,19 +111,45 @@ impl Credit {
         {
             self.withheld = false;
         }
+        // What was looked up while the blocks went away is of neither picture.
+        if clears(update) {
+            self.emptied();
+        }
+    }
+
+    /// All blocks go away.
+    pub(crate) fn emptied(&mut self) {
+        self.stamp.picture += 1;
+    }
+
+    /// Takes in the stream's trust; what it was.
+    pub(crate) fn set_trust(&mut self, trust: Trust) -> Trust {
+        if !is_sound(trust) {
+            self.stamp.breaks += 1;
+        }
+        std::mem::replace(&mut self.trust, trust)
     }
 
     /// Credits nobody until a sound trust is told.
     pub(crate) fn withhold(&mut self) {
         self.withheld = true;
         self.epoch += 1;
+        self.stamp.breaks += 1;
     }
 
     /// Whether blocks may be credited now.
     pub(crate) fn now(&self) -> Creditable {
         let trust = self.effective();
         let credits = trust.credits() && !self.withheld;
-        Creditable { trust, credits, epoch: self.epoch }
+        Creditable {
+            trust,
+            credits,
+            predicts: credits,
+            judged: credits && is_sound(trust),
+            epoch: self.epoch,
+            stamp: self.stamp,
+            removed: self.removed,
+        }
     }
 
     /// The trust, less what requests have shown since.
@@ -98,9 +157,21 @@ impl Credit {
         if !self.trust.credits() {
             return self.trust;
         }
-        if self.carried_extras && self.extras == Extras::Unpublished {
+        if self.carried_extras && self.extras == Extras::Unpublished && !self.told_apart {
             return Trust::Suspect(SuspectReason::ExtraKeysUnpublished);
         }
         self.trust
+    }
+}
+
+/// Whether a stream of such trust has told everything it claims, and nothing that is not so.
+fn is_sound(trust: Trust) -> bool {
+    matches!(trust, Trust::Exact | Trust::Partial(_))
+}
+
+fn clears(update: &Update) -> bool {
+    match update {
+        Update::Batch { batch, .. } => batch.events.iter().any(|e| matches!(e, Event::Cleared)),
+        Update::Forget { .. } | Update::Trust { .. } => false,
     }
 }

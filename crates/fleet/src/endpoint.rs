@@ -4,16 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use http::uri::Authority;
-use kvasir_inventory::{AbsentReason, Overlap, Overlaps, Tier, Trust};
+use kvasir_inventory::{AbsentReason, Overlap, Overlaps, SuspectReason, Tier, Trust};
 use parking_lot::{Mutex, RwLock};
 
 use crate::card::EngineCard;
 use crate::credit::Creditable;
 use crate::engine::{Engine, Exclusion};
 use crate::evidence::BlockShape;
+use crate::hash_contract::HashContract;
+use crate::identity::{BlockIdentity, Keying};
 use crate::load::{LoadCounters, PrefillRate};
+use crate::parity::Stamp;
+use crate::parity::hits::HitParity;
+use crate::pending::PendingSlot;
 use crate::rank_stream::RankStream;
 use crate::signals::Signals;
+
+mod parity;
 
 /// One routable engine, or one of its data-parallel ranks where they can be addressed.
 ///
@@ -27,10 +34,12 @@ pub struct Endpoint {
     /// Whether requests must name the rank in a header.
     by_header: bool,
     load: LoadCounters,
+    pending: PendingSlot,
     prefill_rate: PrefillRate,
     signals: Mutex<Scrape>,
     streams: RwLock<Streams>,
     carried_extras: AtomicBool,
+    parity: HitParity,
     /// Tokens per block, 0 while unknown.
     block_size: AtomicU32,
     /// Tokens behind a block that are part of its identity.
@@ -51,6 +60,8 @@ struct Streams {
     incomplete: bool,
     /// Grows whenever the list changes, by at least the epochs of those that left.
     retired: u64,
+    /// Grows likewise.
+    gone: Stamp,
 }
 
 impl Endpoint {
@@ -59,16 +70,19 @@ impl Endpoint {
         rank: Option<u32>,
         by_header: bool,
         streams: Vec<Arc<RankStream>>,
+        pending: PendingSlot,
     ) -> Self {
         Self {
             engine,
             rank,
             by_header,
             load: LoadCounters::default(),
+            pending,
             prefill_rate: PrefillRate::default(),
             signals: Mutex::new(Scrape::default()),
             streams: RwLock::new(Streams { list: streams, ..Streams::default() }),
             carried_extras: AtomicBool::new(false),
+            parity: HitParity::new(),
             block_size: AtomicU32::new(0),
             lookahead: AtomicU32::new(0),
         }
@@ -132,6 +146,23 @@ impl Endpoint {
         self.engine.card()
     }
 
+    /// What is known of the contracts behind the hashes in its events, one for each of its streams.
+    #[must_use]
+    pub fn hash_contracts(&self) -> Vec<Arc<HashContract>> {
+        self.streams.read().list.iter().map(|stream| stream.hash_contract()).collect()
+    }
+
+    /// What its blocks are known by.
+    #[must_use]
+    pub fn identity(&self) -> &BlockIdentity {
+        self.engine.identity()
+    }
+
+    /// How prompts are keyed to be found among its blocks; `None` where they cannot be.
+    pub(crate) fn keying(&self) -> Option<Keying> {
+        self.engine.keying()
+    }
+
     /// How far its events can be believed: as far as those of its least believable rank.
     #[must_use]
     pub fn trust(&self) -> Trust {
@@ -143,13 +174,6 @@ impl Endpoint {
     pub fn carried_extras(&self) {
         self.carried_extras.store(true, Ordering::Relaxed);
         self.streams.read().list.iter().for_each(|stream| stream.carried_extras());
-    }
-
-    /// The cached tokens an answer reports: `number`, or 0 for an answer without a number from an
-    /// engine that has reported one before (vLLM 0.20 says null for none). `None` where the engine
-    /// does not report.
-    pub fn reported_cached_tokens(&self, number: Option<u64>) -> Option<u64> {
-        self.engine.reported_cached_tokens(number)
     }
 
     /// Tokens per block; `None` while unknown.
@@ -173,12 +197,9 @@ impl Endpoint {
 
     /// Waiting requests that this gateway did not send, as of the last scrape.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
     pub fn foreign_waiting(&self) -> u32 {
         let Scrape { signals, own_in_flight } = *self.signals.lock();
-        let waiting = signals.waiting.unwrap_or(0.0);
-        let foreign = waiting + signals.running.unwrap_or(0.0) - f64::from(own_in_flight);
-        foreign.min(waiting).clamp(0.0, f64::from(u32::MAX)) as u32
+        kvasir_balance::foreign_waiting(signals.running, signals.waiting, own_in_flight)
     }
 
     /// Why the engine cannot be reached; `None` while nothing speaks against it.
@@ -221,6 +242,21 @@ impl Endpoint {
         &self.load
     }
 
+    /// The prompts that are being computed there.
+    pub(crate) fn pending(&self) -> &PendingSlot {
+        &self.pending
+    }
+
+    /// Whether what is being computed there can be counted on by the next request: the engine caches
+    /// prefixes, as its events show (where they are `credited`) or its metrics say, and has one cache.
+    /// Which of several ranks gets a request is the engine's choice, and the others do not have it.
+    pub(crate) fn shares_pending(&self, card: Option<&EngineCard>, credited: bool) -> bool {
+        let told = card.and_then(|card| card.prefix_caching);
+        let caches = told != Some(false) && (credited || told == Some(true));
+        let streams = self.streams.read();
+        caches && !streams.incomplete && streams.list.len() == 1
+    }
+
     pub(crate) fn prefill_rate(&self) -> &PrefillRate {
         &self.prefill_rate
     }
@@ -254,28 +290,53 @@ impl Endpoint {
         let mut streams = self.streams.write();
         let gone = streams.list.iter().map(|stream| stream.creditable().epoch).sum::<u64>();
         let retired = streams.retired + gone + 1;
-        *streams = Streams { list, incomplete, retired };
+        let another = Stamp { life: 1, picture: 1, breaks: 1 };
+        let gone = streams
+            .list
+            .iter()
+            .fold(streams.gone.and(another), |gone, stream| gone.and(stream.creditable().stamp));
+        *streams = Streams { list, incomplete, retired, gone };
     }
 
     /// Whether its blocks may be credited now: those of all ranks or none.
     pub(crate) fn creditable(&self) -> Creditable {
+        let mut all = self.streams_creditable();
+        if all.trust.credits() && self.parity.suspects(all.stamp) {
+            all.trust = Trust::Suspect(SuspectReason::HitMismatch);
+            all.credits = false;
+        }
+        all
+    }
+
+    /// [`creditable`](Self::creditable), as far as the event streams go.
+    fn streams_creditable(&self) -> Creditable {
         let streams = self.streams.read();
         let nothing = Creditable {
             trust: Trust::Exact,
             credits: !streams.incomplete,
+            predicts: !streams.incomplete,
+            judged: !streams.incomplete,
             epoch: streams.retired,
+            stamp: streams.gone,
+            removed: 0,
         };
         let mut all = streams.list.iter().fold(nothing, |all, stream| {
             let one = stream.creditable();
             Creditable {
                 trust: least(all.trust, one.trust),
                 credits: all.credits && one.credits,
+                predicts: all.predicts && one.predicts,
+                judged: all.judged && one.judged,
                 epoch: all.epoch + one.epoch,
+                stamp: all.stamp.and(one.stamp),
+                removed: all.removed + one.removed,
             }
         });
         if streams.incomplete || streams.list.is_empty() {
             all.trust = Trust::Absent(AbsentReason::TooManyRanks);
             all.credits = false;
+            all.predicts = false;
+            all.judged = false;
         }
         all
     }

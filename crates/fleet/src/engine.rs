@@ -1,7 +1,7 @@
 //! One engine's address: what is known of the process behind it, whichever of its ranks is asked.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -9,6 +9,7 @@ use http::uri::Authority;
 use parking_lot::Mutex;
 
 use crate::card::EngineCard;
+use crate::identity::{BlockIdentity, Keying};
 
 /// Failed requests in a row after which an engine is left alone, and for how long.
 const FAILURES: u32 = 3;
@@ -22,10 +23,13 @@ pub(crate) struct Engine {
     authority: Authority,
     url: String,
     card: ArcSwapOption<EngineCard>,
+    identity: BlockIdentity,
+    /// How its prompts are keyed, by what it says of itself; `None` where they cannot be.
+    keying: ArcSwapOption<Keying>,
     reach: Mutex<Reach>,
-    /// Whether it was seen to report cached tokens: from then on no number means 0.
-    reports_cached_tokens: AtomicBool,
     asleep: AtomicBool,
+    /// The start time its process last gave, as bits; 0 before that.
+    process_start: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -74,14 +78,16 @@ impl Exclusion {
 }
 
 impl Engine {
-    pub(crate) fn new(authority: Authority) -> Self {
+    pub(crate) fn new(authority: Authority, identity: BlockIdentity) -> Self {
         Self {
             url: format!("http://{authority}"),
             authority,
             card: ArcSwapOption::empty(),
+            keying: ArcSwapOption::new(identity.keying(None).map(Arc::new)),
+            identity,
             reach: Mutex::new(Reach::default()),
-            reports_cached_tokens: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
+            process_start: AtomicU64::new(0),
         }
     }
 
@@ -98,7 +104,18 @@ impl Engine {
     }
 
     pub(crate) fn set_card(&self, card: EngineCard) {
+        self.keying.store(self.identity.keying(Some(&card)).map(Arc::new));
         self.card.store(Some(Arc::new(card)));
+    }
+
+    /// What its blocks are known by.
+    pub(crate) fn identity(&self) -> &BlockIdentity {
+        &self.identity
+    }
+
+    /// How prompts are keyed to be found among its blocks.
+    pub(crate) fn keying(&self) -> Option<Keying> {
+        self.keying.load().as_deref().copied()
     }
 
     pub(crate) fn is_asleep(&self) -> bool {
@@ -110,12 +127,10 @@ impl Engine {
         self.asleep.swap(asleep, Ordering::Relaxed)
     }
 
-    pub(crate) fn reported_cached_tokens(&self, number: Option<u64>) -> Option<u64> {
-        if number.is_some() {
-            self.reports_cached_tokens.store(true, Ordering::Relaxed);
-            return number;
-        }
-        self.reports_cached_tokens.load(Ordering::Relaxed).then_some(0)
+    /// The engine says when its process started; whether that is another one than before.
+    pub(crate) fn process_started(&self, seconds: f64) -> bool {
+        let before = self.process_start.swap(seconds.to_bits(), Ordering::Relaxed);
+        before != 0 && before != seconds.to_bits()
     }
 
     pub(crate) fn unreachable(&self) -> Option<String> {

@@ -1,13 +1,21 @@
 //! How much of a prompt each endpoint of a pool holds.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use kvasir_inventory::{Inventory, Overlap, Overlaps, Slot, Tier, Trust};
 use kvasir_kv_hash::Scope;
 
+use crate::application::off_the_scheduler;
 use crate::card::EngineCard;
 use crate::credit::Creditable;
 use crate::endpoint::Endpoint;
+use crate::identity::{Hashed, Keying};
+use crate::parity::{Prediction, Unjudged, without_last};
+use crate::pending::{Chain, PendingPrefixes, PromptKeys};
+
+/// Prompts of so many tokens take the engine's hashes a millisecond or so.
+const LONG_TO_HASH: usize = 32_768;
 
 /// A request's prompts, as far as they are known.
 #[derive(Clone, Copy, Debug)]
@@ -36,12 +44,35 @@ pub struct Evidence {
     pub(crate) endpoints: Arc<Vec<Arc<Endpoint>>>,
     /// One entry per member.
     pub(crate) members: Vec<MemberEvidence>,
+    /// The prompts as members key them, each way once.
+    keyed: Vec<Arc<PromptKeys>>,
+    /// Tokens resident of each prompt of a batch, member by member; empty for a single prompt.
+    of_batch: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemberEvidence {
+    /// What it is credited with.
     pub(crate) overlap: Overlap,
     pub(crate) trust: Trust,
+    /// What it is expected to hit, also where it is not credited for having hit less than expected.
+    pub(crate) prediction: Result<Prediction, Unjudged>,
+    /// Which of the keyed prompts will be pending there, if it is chosen.
+    keyed: Option<usize>,
+    /// How much of the end of what it holds it does not hit.
+    dropped: u32,
+}
+
+/// What a member holds, and what it is expected to hit of that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    held: u32,
+    hit: Overlap,
+    /// Tokens per block; 0 where that is not known.
+    block: u32,
+    /// Which of the keyed prompts will be pending there.
+    keyed: Option<usize>,
+    dropped: u32,
 }
 
 /// How an engine cuts prompts into blocks.
@@ -56,6 +87,7 @@ pub(crate) struct BlockShape {
 /// Members that key one prompt alike share one lookup.
 #[derive(PartialEq, Eq)]
 struct KeyedAs<'a> {
+    keying: Keying,
     block_size: u32,
     lookahead: u32,
     base: &'a str,
@@ -73,38 +105,162 @@ impl Evidence {
         // Read before and after the lookups: blocks that were doubtful at either moment, or at any
         // between, are not credited.
         let before: Vec<Creditable> = members.iter().map(|member| member.creditable()).collect();
-        let mut lookups: Vec<(KeyedAs<'_>, Vec<Overlaps>)> = Vec::new();
-        let found = members.iter().zip(&cards).zip(&before).map(|((member, card), then)| {
-            let keyed = KeyedAs::of(member.block_shape(), card.as_deref(), tokens.adapter);
-            let (Some(prompts), Some(keyed), true) = (tokens.prompts, keyed, then.credits) else {
-                return Overlap::default();
+        let mut lookups = Lookups { inventory, tokens, known: Vec::new() };
+        let batch = tokens.prompts.map_or(0, <[_]>::len);
+        let mut of_batch = Vec::new();
+        let mut found = Vec::with_capacity(members.len());
+        for ((member, card), then) in members.iter().zip(&cards).zip(&before) {
+            let (blocks, keying) = (member.block_shape(), member.keying());
+            let keyed = KeyedAs::of(blocks, keying, card.as_deref(), tokens.adapter);
+            let shares = then.credits || !then.predicts;
+            let shares = shares && member.shares_pending(card.as_deref(), then.credits);
+            let keyed = keyed.filter(|_| then.predicts || shares);
+            let Some((at, lookup)) = keyed.and_then(|keyed| lookups.get(keyed)) else {
+                found.push(Found::default());
+                of_batch.resize(of_batch.len() + if batch > 1 { batch } else { 0 }, 0);
+                continue;
             };
-            let known = lookups.iter().position(|(known, _)| *known == keyed);
-            let at = known.unwrap_or_else(|| {
-                let found = lookup(inventory, &keyed, prompts, tokens);
-                lookups.push((keyed, found));
-                lookups.len() - 1
+            let block = lookup.keys.block_size;
+            let dropped = member.dropped_tokens(then.stamp, block);
+            let held = || lookup.overlaps.iter().map(|overlaps| member.held(overlaps));
+            let hit = || held().map(|overlap| without_last(overlap, dropped));
+            if batch > 1 {
+                of_batch.extend(hit().map(|overlap| overlap.resident()));
+            }
+            let keyed = shares.then_some(at);
+            found.push(match then.predicts {
+                true => {
+                    Found { held: sum(held()).resident(), hit: sum(hit()), block, keyed, dropped }
+                }
+                false => Found { keyed, dropped, ..Found::default() },
             });
-            sum(lookups[at].1.iter().map(|overlaps| member.held(overlaps)))
-        });
-        let found: Vec<Overlap> = found.collect();
-        let members = members.iter().zip(&before).zip(found).map(|((member, then), overlap)| {
+        }
+        let judged = tokens.exact && tokens.prompts.is_some_and(|prompts| prompts.len() == 1);
+        let mut sound = Vec::with_capacity(members.len());
+        for (place, ((member, then), found)) in members.iter().zip(&before).zip(found).enumerate() {
             let now = member.creditable();
-            let sound = now.credits && now.epoch == then.epoch;
-            let overlap = if sound { overlap } else { Overlap::default() };
-            MemberEvidence { overlap, trust: now.trust }
+            let credited = then.predicts && now.predicts && now.epoch == then.epoch && now.credits;
+            if !credited && batch > 1 {
+                of_batch[place * batch..][..batch].fill(0);
+            }
+            sound.push(MemberEvidence {
+                overlap: if credited { found.hit } else { Overlap::default() },
+                trust: now.trust,
+                prediction: if judged {
+                    found.prediction(tokens.count, then, &now)
+                } else {
+                    Err(Unjudged::Prompt)
+                },
+                keyed: found.keyed,
+                dropped: found.dropped,
+            });
+        }
+        let keyed = lookups.known.into_iter().map(|(_, lookup)| lookup.keys).collect();
+        let (prompt_tokens, exact) = (tokens.count, tokens.exact);
+        Self { prompt_tokens, exact, endpoints, members: sound, keyed, of_batch }
+    }
+
+    /// The same for a request of which engines may hit less than they hold (`prompt_logprobs`,
+    /// pooling): what they report of it is not held against it.
+    #[must_use]
+    pub fn not_judged(mut self) -> Self {
+        for member in &mut self.members {
+            member.prediction = Err(Unjudged::Prompt);
+        }
+        self
+    }
+
+    /// What will be pending at a member that is chosen; `None` where nobody could use it.
+    pub(crate) fn keys(&self, place: usize) -> Option<&Arc<PromptKeys>> {
+        self.keyed.get(self.members.get(place)?.keyed?)
+    }
+
+    /// Tokens that are pending now at each member, beyond what is resident there; all prompts of a
+    /// batch together.
+    pub(crate) fn pending(&self, all: &PendingPrefixes, now: Instant) -> Vec<u32> {
+        let found: Vec<_> = self.keyed.iter().map(|keys| all.find(keys, now)).collect();
+        let beyond = |(place, (endpoint, member)): (usize, (&Arc<Endpoint>, &MemberEvidence))| {
+            let Some(keyed) = member.keyed else { return 0 };
+            let size = self.keyed[keyed].block_size;
+            let mut pending = 0_u32;
+            for (prompt, found) in found[keyed].iter().enumerate() {
+                let keys = u32::try_from(found.keys(endpoint.pending())).unwrap_or(u32::MAX);
+                let hit = keys.saturating_mul(size).saturating_sub(member.dropped);
+                pending = pending.saturating_add(hit.saturating_sub(self.resident(place, prompt)));
+            }
+            pending
+        };
+        self.endpoints.iter().zip(&self.members).enumerate().map(beyond).collect()
+    }
+
+    /// Tokens of one prompt resident at a member.
+    fn resident(&self, place: usize, prompt: usize) -> u32 {
+        if self.of_batch.is_empty() {
+            return self.members[place].overlap.resident();
+        }
+        let batch = self.of_batch.len() / self.members.len().max(1);
+        self.of_batch.get(place * batch + prompt).copied().unwrap_or(0)
+    }
+}
+
+/// A request's prompts keyed and looked up, once for all members that key them alike.
+struct Lookups<'a> {
+    inventory: &'a Inventory,
+    tokens: &'a PromptTokens<'a>,
+    known: Vec<(KeyedAs<'a>, Lookup)>,
+}
+
+struct Lookup {
+    keys: Arc<PromptKeys>,
+    overlaps: Vec<Overlaps>,
+}
+
+impl<'a> Lookups<'a> {
+    /// `None` where the tokens are not known.
+    fn get(&mut self, keyed: KeyedAs<'a>) -> Option<(usize, &Lookup)> {
+        let prompts = self.tokens.prompts?;
+        let known = self.known.iter().position(|(known, _)| *known == keyed);
+        let at = known.unwrap_or_else(|| {
+            let found = lookup(self.inventory, &keyed, prompts, self.tokens);
+            self.known.push((keyed, found));
+            self.known.len() - 1
         });
-        let members = members.collect();
-        Self { prompt_tokens: tokens.count, exact: tokens.exact, endpoints, members }
+        Some((at, &self.known[at].1))
+    }
+}
+
+impl Found {
+    /// What may be held against the engine's report: only what a sound stream told, before and
+    /// after the lookup.
+    fn prediction(
+        self,
+        prompt: u64,
+        then: &Creditable,
+        now: &Creditable,
+    ) -> Result<Prediction, Unjudged> {
+        let Self { held, hit, block, .. } = self;
+        if !then.judged || !now.judged || then.stamp != now.stamp || block == 0 {
+            return Err(Unjudged::Trust);
+        }
+        let tokens = hit.resident();
+        let on_device = hit.in_tier(Tier::Device) == tokens;
+        let (stamp, removed) = (now.stamp, then.removed);
+        Ok(Prediction { tokens, held, block, prompt, on_device, stamp, removed })
     }
 }
 
 impl<'a> KeyedAs<'a> {
-    /// `None` while the block size is not known.
-    fn of(blocks: BlockShape, card: Option<&'a EngineCard>, adapter: Option<&str>) -> Option<Self> {
+    /// `None` while the block size, or the engine's way of hashing, is not known.
+    fn of(
+        blocks: BlockShape,
+        keying: Option<Keying>,
+        card: Option<&'a EngineCard>,
+        adapter: Option<&str>,
+    ) -> Option<Self> {
         let adapter_path =
             adapter.and_then(|name| card?.adapter(name)).and_then(|a| a.path.as_deref());
         Some(Self {
+            keying: keying?,
             block_size: blocks.size?,
             lookahead: blocks.lookahead,
             base: card.map_or("", EngineCard::base),
@@ -118,15 +274,16 @@ pub(crate) fn held(
     inventory: &Inventory,
     slot: Slot,
     blocks: BlockShape,
+    keying: Option<Keying>,
     card: &EngineCard,
     tokens: &PromptTokens<'_>,
 ) -> Overlap {
-    let keyed = KeyedAs::of(blocks, Some(card), tokens.adapter);
+    let keyed = KeyedAs::of(blocks, keying, Some(card), tokens.adapter);
     let (Some(prompts), Some(keyed)) = (tokens.prompts, keyed) else {
         return Overlap::default();
     };
     let found = lookup(inventory, &keyed, prompts, tokens);
-    sum(found.iter().map(|overlaps| overlaps.get(slot)))
+    sum(found.overlaps.iter().map(|overlaps| overlaps.get(slot)))
 }
 
 fn lookup(
@@ -134,21 +291,35 @@ fn lookup(
     keyed: &KeyedAs<'_>,
     prompts: &[Vec<u32>],
     tokens: &PromptTokens<'_>,
-) -> Vec<Overlaps> {
+) -> Lookup {
     let lora = tokens.adapter.map(|name| (name, keyed.adapter_path));
     let space = inventory.space();
-    let root = space.root(&Scope { model: keyed.base, lora, salt: tokens.salt });
+    // The engine's hashes cover adapter and salt.
+    let scope = match keyed.keying {
+        Keying::Tokens => Scope { model: keyed.base, lora, salt: tokens.salt },
+        Keying::Engine(_) => Scope { model: keyed.base, lora: None, salt: None },
+    };
+    let root = space.root(&scope);
     let (size, lookahead) = (keyed.block_size as usize, keyed.lookahead as usize);
-    prompts
-        .iter()
-        .map(|prompt| {
-            // An engine always computes the last token anew: a prompt that fills its last block
-            // does not hit it. Nor one that has fewer tokens behind it than its hash looks ahead.
-            let mut keys = inventory.keys(root, prompt, size, lookahead);
-            keys.truncate(prompt.len().saturating_sub(1) / size);
-            inventory.overlaps(&keys, keyed.block_size)
-        })
-        .collect()
+    let hashed = Hashed { block_size: size, lookahead, lora, salt: tokens.salt };
+    let chain = |prompt: &Vec<u32>| Chain {
+        keys: match &keyed.keying {
+            Keying::Tokens => inventory.keys(root, prompt, size, lookahead),
+            Keying::Engine(contract) => {
+                let long = prompt.len() > LONG_TO_HASH;
+                let hashes = off_the_scheduler(long, || hashed.hashes(contract, prompt));
+                inventory.engine_keys(root, &hashes.unwrap_or_default())
+            }
+        },
+        // An engine always computes the last token anew: a prompt that fills its last block does
+        // not hit it. Nor one that has fewer tokens behind it than its hash looks ahead.
+        usable: prompt.len().saturating_sub(1).checked_div(size).unwrap_or(0),
+    };
+    let chains: Vec<Chain> = prompts.iter().map(chain).collect();
+    let overlaps = |chain: &Chain| inventory.overlaps(chain.usable(), keyed.block_size);
+    let overlaps = chains.iter().map(overlaps).collect();
+    let keys = PromptKeys { block_size: keyed.block_size, prompts: chains };
+    Lookup { keys: Arc::new(keys), overlaps }
 }
 
 fn sum(overlaps: impl Iterator<Item = Overlap>) -> Overlap {

@@ -1,12 +1,16 @@
 //! Per-endpoint and per-pool metric families, rendered from the fleet as it is at the moment of
 //! the scrape: an endpoint that is gone leaves no series behind.
 
+mod prompts;
+
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Instant;
 
-use kvasir_inventory::{Tier, Trust};
+use kvasir_inventory::{Inventory, Tier, Trust};
 
 use crate::endpoint::Endpoint;
+use crate::parity::families;
 use crate::pool::Pool;
 use crate::rank_stream::RankStream;
 use crate::tokenizer::PromptState;
@@ -34,6 +38,12 @@ const FAMILIES: &[Family<Endpoint>] = &[
         "Waiting requests this gateway did not send, as of the last scrape.",
         |e| Some(f64::from(e.foreign_waiting())),
     ),
+    (
+        "endpoint_pending_prefixes",
+        "gauge",
+        "Prompts being computed, or computed just now, that choices count on.",
+        |e| Some(e.pending().prompts(Instant::now()) as f64),
+    ),
     ("endpoint_kv_usage", "gauge", "Used share of the engine's KV cache, 0 to 1.", |e| {
         e.signals().kv_usage
     }),
@@ -58,6 +68,30 @@ const STREAM_FAMILIES: &[Family<RankStream>] = &[
         "counter",
         "Stored blocks the events did not describe well enough to be credited.",
         |s| Some(s.refused_blocks() as f64),
+    ),
+    (
+        "endpoint_hash_blocks_checked_total",
+        "counter",
+        "Plain blocks whose hash was computed anew from their tokens.",
+        |s| Some(s.hashes_checked().0 as f64),
+    ),
+    (
+        "endpoint_hash_blocks_failed_total",
+        "counter",
+        "Those of them whose hash was another.",
+        |s| Some(s.hashes_checked().1 as f64),
+    ),
+    (
+        "endpoint_blocks_given_up_total",
+        "counter",
+        "Blocks given up to stay within the inventory's byte limits.",
+        |s| Some(s.residency().given_up_ever as f64),
+    ),
+    (
+        "endpoint_inventory_bytes",
+        "gauge",
+        "Bytes of the inventory that the endpoint is charged for.",
+        |s| Some(s.residency().bytes as f64),
     ),
     ("stream_batches_total", "counter", "Event batches applied.", |s| {
         Some(s.stats()?.snapshot().batches as f64)
@@ -106,11 +140,16 @@ impl Labelled {
     }
 }
 
-fn labels<'a>(url: &'a str, rank: Option<&'a str>) -> Vec<(&'a str, &'a str)> {
+pub(crate) fn labels<'a>(url: &'a str, rank: Option<&'a str>) -> Vec<(&'a str, &'a str)> {
     [("endpoint", url)].into_iter().chain(rank.map(|rank| ("rank", rank))).collect()
 }
 
-pub(crate) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Arc<Pool>]) {
+pub(crate) fn render(
+    page: &mut String,
+    endpoints: &[Arc<Endpoint>],
+    pools: &[Arc<Pool>],
+    inventory: &Inventory,
+) {
     for (name, kind, help, read) in FAMILIES {
         header(page, name, kind, help);
         for endpoint in endpoints {
@@ -122,6 +161,7 @@ pub(crate) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Ar
     }
     let streams: Vec<Labelled> =
         endpoints.iter().flat_map(|endpoint| Labelled::of(endpoint)).collect();
+    streams.iter().for_each(|labelled| labelled.stream.note_budget());
     for (name, kind, help, read) in STREAM_FAMILIES {
         header(page, name, kind, help);
         for labelled in &streams {
@@ -133,7 +173,10 @@ pub(crate) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Ar
     render_trust(page, endpoints);
     render_stream_trust(page, &streams);
     render_blocks(page, &streams);
+    render_hash_contracts(page, &streams);
     render_pools(page, pools);
+    families::render(page, endpoints, pools);
+    render_inventory(page, inventory);
 }
 
 fn render_trust(page: &mut String, endpoints: &[Arc<Endpoint>]) {
@@ -157,6 +200,22 @@ fn render_stream_trust(page: &mut String, streams: &[Labelled]) {
 fn trust_sample(page: &mut String, name: &str, mut labels: Vec<(&str, &str)>, trust: Trust) {
     labels.extend([("state", trust.state()), ("reason", trust.reason())]);
     sample(page, name, &labels, 1.0);
+}
+
+/// Without the seed: who may scrape need not know it.
+fn render_hash_contracts(page: &mut String, streams: &[Labelled]) {
+    let name = "endpoint_hash_contract";
+    header(page, name, "gauge", "1 for what is known of how the engine hashes blocks.");
+    for labelled in streams {
+        let found = labelled.stream.hash_contract();
+        let mut labels = labelled.labels();
+        labels.extend([
+            ("state", found.state.as_str()),
+            ("contract", &found.contract),
+            ("cause", &found.cause),
+        ]);
+        sample(page, name, &labels, 1.0);
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
@@ -185,13 +244,22 @@ fn render_pools(page: &mut String, pools: &[Arc<Pool>]) {
         let labels = [("model", pool.model())];
         sample(page, "pool_tokenizer_ready", &labels, if ready { 1.0 } else { 0.0 });
     }
+    prompts::render(page, pools);
 }
 
-fn header(page: &mut String, name: &str, kind: &str, help: &str) {
+#[expect(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]
+fn render_inventory(page: &mut String, inventory: &Inventory) {
+    header(page, "inventory_bytes", "gauge", "Bytes allocated for the picture of all caches.");
+    sample(page, "inventory_bytes", &[], inventory.bytes() as f64);
+    header(page, "inventory_max_bytes", "gauge", "Bytes that it may allocate.");
+    sample(page, "inventory_max_bytes", &[], inventory.limits().bytes as f64);
+}
+
+pub(crate) fn header(page: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(page, "# HELP kvasir_{name} {help}\n# TYPE kvasir_{name} {kind}");
 }
 
-fn sample(page: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
+pub(crate) fn sample(page: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
     let _ = write!(page, "kvasir_{name}{{");
     for (i, (key, text)) in labels.iter().enumerate() {
         let comma = if i == 0 { "" } else { "," };

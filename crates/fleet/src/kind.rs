@@ -65,6 +65,7 @@ impl EngineKind {
 pub(crate) struct ServerInfo {
     pub(crate) version: Option<String>,
     pub(crate) page_size: Option<u32>,
+    pub(crate) prefix_caching: Option<bool>,
     pub(crate) ranks: Vec<u32>,
     /// `None` where no events are configured.
     pub(crate) sources: Option<Vec<EventSource>>,
@@ -78,6 +79,8 @@ struct Info {
     version: Option<String>,
     #[serde(default)]
     dp_size: Option<u64>,
+    #[serde(default)]
+    disable_radix_cache: Value,
     #[serde(default)]
     kv_events_config: Value,
 }
@@ -110,6 +113,7 @@ impl ServerInfo {
         Some(Self {
             version: info.version,
             page_size: page_size.filter(|size| *size > 0),
+            prefix_caching: info.disable_radix_cache.as_bool().map(|disabled| !disabled),
             ranks: (0..ranks).collect(),
             sources: sources.map(|config| config.sources(ranks)),
         })
@@ -174,6 +178,9 @@ mod tests {
             topic: "kv".to_owned(),
         };
         assert_eq!(info.sources.unwrap()[1], second);
+        let off = br#"{"page_size":1,"disable_radix_cache":true}"#;
+        let off = ServerInfo::read(off).unwrap();
+        assert_eq!((info.prefix_caching, off.prefix_caching), (None, Some(false)));
         let quiet = br#"{"page_size":1,"kv_events_config":null,"dp_size":18446744073709551615}"#;
         let quiet = ServerInfo::read(quiet).unwrap();
         assert_eq!((quiet.sources, quiet.ranks.len()), (None, 4096));

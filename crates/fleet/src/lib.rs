@@ -23,9 +23,13 @@ mod engine_client;
 mod events;
 mod evidence;
 mod exposition;
+mod hash_contract;
+mod identity;
 mod kind;
 mod load;
 mod monitor;
+mod parity;
+mod pending;
 mod picture;
 mod poll;
 mod pool;
@@ -37,6 +41,8 @@ mod samples;
 mod signals;
 mod spec;
 mod task;
+mod token_headers;
+mod token_oracle;
 mod tokenizer;
 
 pub use self::apply::Applier;
@@ -45,11 +51,23 @@ pub use self::endpoint::Endpoint;
 pub use self::engine::Exclusion;
 pub use self::engine_client::{EngineClient, ProbeError, root_cause};
 pub use self::evidence::{Evidence, PromptTokens};
+pub use self::hash_contract::{HashContract, HashState};
+pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::kind::EngineKind;
 pub use self::load::Reservation;
+pub use self::parity::hits::HitExample;
+pub use self::parity::report::Report;
+pub use self::parity::tokens::{TokenExample, TokenParity, TokenState};
+pub use self::parity::{Prediction, Unjudged};
 pub use self::picture::Picture;
 pub use self::pool::{Chosen, Decision, Pool};
 pub use self::registry::{Fleet, FleetError, Resolved};
 pub use self::samples::{Sample, samples};
-pub use self::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec, RankAddressingKind};
+pub use self::spec::{
+    EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec, RankAddressingKind, TokenSpec,
+};
+pub use self::token_headers::TokenHeaders;
+pub use self::token_oracle::{
+    Parity, ParityPart, ProbeCase, TokenOracle, probe_chats, probe_texts,
+};
 pub use self::tokenizer::{ModelPrompts, PromptState};

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::endpoint::Endpoint;
+use crate::kind::EngineKind;
+use crate::parity::Prediction;
+use crate::pending::PendingClaim;
 
 /// What this gateway has sent to one endpoint and not seen finished. Changed by [`Reservation`]s
 /// only.
@@ -39,18 +42,41 @@ pub struct Reservation {
     /// Whether `prefill_tokens` is known and not estimated.
     measured: bool,
     since: Instant,
+    /// The prompt, as long as others can count on its being computed there.
+    pending: Option<PendingClaim>,
+    /// What the engine will count it as, where that is known.
+    prediction: Option<Prediction>,
+    /// Whether the parity's account of it is closed.
+    settled: bool,
 }
 
 impl Reservation {
     /// `measured` says that the engine will compute exactly `prefill_tokens`, as far as is known:
     /// only then can its answer time its prefill.
-    pub(crate) fn new(endpoint: Arc<Endpoint>, prefill_tokens: u64, measured: bool) -> Self {
+    pub(crate) fn new(
+        endpoint: Arc<Endpoint>,
+        prefill_tokens: u64,
+        measured: bool,
+        pending: Option<PendingClaim>,
+        prediction: Option<Prediction>,
+    ) -> Self {
+        endpoint.parity().sent();
         let load = endpoint.load();
         load.in_flight.fetch_add(1, Ordering::Relaxed);
         let before = load.queued_prefill_tokens.fetch_add(prefill_tokens, Ordering::Relaxed);
         let alone = before == 0;
         let since = Instant::now();
-        Self { endpoint, prefill_tokens, queued: true, alone, measured, since }
+        Self {
+            endpoint,
+            prefill_tokens,
+            queued: true,
+            alone,
+            measured,
+            since,
+            pending,
+            prediction,
+            settled: false,
+        }
     }
 
     /// The endpoint claimed.
@@ -62,9 +88,34 @@ impl Reservation {
     /// The engine began to answer: the prompt is computed. `streamed` says that the answer began
     /// with the first token, so that the time taken is that of the prefill.
     pub fn first_data(&mut self, streamed: bool) {
-        let took = self.since.elapsed();
+        let now = Instant::now();
+        let took = now.saturating_duration_since(self.since);
+        if let Some(pending) = &mut self.pending {
+            pending.computed(now);
+        }
         if self.release_prefill() && streamed && self.alone && self.measured {
             self.endpoint.prefill_rate().observe(self.prefill_tokens, took);
+        }
+        // SGLang counts a request when it is finished, vLLM when it is scheduled first.
+        if self.endpoint.card().is_none_or(|card| card.kind != EngineKind::Sglang) {
+            self.settle();
+        }
+    }
+
+    /// The engine answers without having computed the prompt: nobody can count on it. To be said
+    /// before [`first_data`](Self::first_data).
+    pub fn not_computed(&mut self) {
+        self.pending = None;
+    }
+
+    /// The engine refused the request or did not finish it: how it counts it is not known.
+    pub fn uncounted(&mut self) {
+        self.prediction = None;
+    }
+
+    fn settle(&mut self) {
+        if !std::mem::replace(&mut self.settled, true) {
+            self.endpoint.parity().settled(self.prediction.filter(|_| !self.queued));
         }
     }
 
@@ -80,72 +131,31 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
+        // What never began to answer is not known to be counted.
+        self.settle();
         self.release_prefill();
         self.endpoint.load().in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Prompt tokens computed per second, learned from streamed answers.
+/// Prompt tokens computed per second, as learned by all requests.
 #[derive(Debug, Default)]
 pub(crate) struct PrefillRate {
-    learned: Mutex<Learned>,
-}
-
-#[derive(Debug, Default)]
-struct Learned {
-    samples: u32,
-    tokens_per_second: Option<f64>,
+    learned: Mutex<kvasir_balance::PrefillRate>,
 }
 
 impl PrefillRate {
-    /// Below this many tokens an answer's time says more about everything else.
-    const LEAST_TOKENS: u64 = 128;
-    /// A fresh engine's first answers are slow (compilation, warm-up) and say nothing.
-    const DROPPED: u32 = 2;
-    const SMOOTHING: f64 = 0.2;
-
     /// Tokens per second; `None` until enough was seen.
     pub(crate) fn get(&self) -> Option<f64> {
-        self.learned.lock().tokens_per_second
+        self.learned.lock().get()
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
     pub(crate) fn observe(&self, tokens: u64, took: Duration) {
-        let seconds = took.as_secs_f64();
-        if tokens < Self::LEAST_TOKENS || seconds <= 0.0 {
-            return;
-        }
-        let sample = tokens as f64 / seconds;
-        let mut learned = self.learned.lock();
-        learned.samples = learned.samples.saturating_add(1);
-        if learned.samples > Self::DROPPED {
-            let rate = learned.tokens_per_second.unwrap_or(sample);
-            learned.tokens_per_second = Some(rate + Self::SMOOTHING * (sample - rate));
-        }
+        self.learned.lock().observe(tokens, took);
     }
 
     /// Forgets everything: the engine behind the address may be another one.
     pub(crate) fn reset(&self) {
-        *self.learned.lock() = Learned::default();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_samples_and_short_prompts_do_not_count() {
-        let rate = PrefillRate::default();
-        rate.observe(1000, Duration::from_secs(100));
-        rate.observe(1000, Duration::from_secs(100));
-        rate.observe(10, Duration::from_secs(100));
-        assert_eq!(rate.get(), None);
-        rate.observe(1000, Duration::from_secs(1));
-        assert_eq!(rate.get(), Some(1000.0));
-        rate.observe(2000, Duration::from_secs(1));
-        assert_eq!(rate.get(), Some(1200.0));
-        rate.reset();
-        assert_eq!(rate.get(), None);
+        *self.learned.lock() = kvasir_balance::PrefillRate::default();
     }
 }

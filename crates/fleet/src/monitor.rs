@@ -17,7 +17,7 @@ use crate::events::{EventFollower, Source};
 use crate::poll::PollFollower;
 use crate::pool::Pool;
 use crate::ranks::Ranks;
-use crate::signals::{Page, Signals};
+use crate::signals::Page;
 use crate::spec::EventSpec;
 
 /// How often an engine that answers is asked again what it serves: adapters come and go.
@@ -169,8 +169,10 @@ impl Monitor {
     }
 
     async fn scrape(&self) -> Result<(), ProbeError> {
+        self.ranks.streams().iter().for_each(|(_, stream)| stream.note_budget());
         let before = self.ranks.endpoints();
         let sent_before: Vec<u32> = before.iter().map(|endpoint| endpoint.in_flight()).collect();
+        let moves: Vec<u64> = before.iter().map(|endpoint| endpoint.parity().moves()).collect();
         let asked = Instant::now();
         let key = self.authorization.as_ref();
         let answer = self.client.get(self.engine().authority(), "/metrics", key).await;
@@ -182,8 +184,9 @@ impl Monitor {
             }
             Err(error @ ProbeError::Connect(_)) => {
                 self.note(&error);
+                before.iter().for_each(|endpoint| endpoint.pending().end_all());
                 self.engine().set_asleep(false);
-                before.iter().for_each(|endpoint| endpoint.set_signals(Signals::default(), 0));
+                before.iter().for_each(|endpoint| endpoint.unread());
                 return Err(error);
             }
             // The engine may be busy, and is no worse for it.
@@ -195,19 +198,24 @@ impl Monitor {
         };
         let Some(page) = page else {
             // Numbers that were not read are unknown; what the engine said of itself stands.
-            before.iter().for_each(|endpoint| endpoint.set_signals(Signals::default(), 0));
+            before.iter().for_each(|endpoint| endpoint.unread());
             return Ok(());
         };
         self.note_sleep(page.asleep);
         if let Some(seconds) = page.process_start {
+            if self.engine().process_started(seconds) {
+                before.iter().for_each(|endpoint| endpoint.pending().end_all());
+            }
             let streams = self.ranks.streams();
             streams.iter().for_each(|(_, stream)| stream.process_started(asked, seconds));
         }
-        for (endpoint, sent_before) in before.iter().zip(sent_before) {
+        for ((endpoint, sent_before), moves) in before.iter().zip(sent_before).zip(moves) {
             // Whatever we sent while the page was on its way may be on it: better to overlook
             // somebody else's request than to take our own for one.
             let own_in_flight = sent_before.max(endpoint.in_flight());
-            endpoint.set_signals(page.load(endpoint.rank(), before.len() == 1), own_in_flight);
+            let signals = page.load(endpoint.rank(), before.len() == 1);
+            endpoint.set_signals(signals, own_in_flight);
+            endpoint.counters_read(moves, signals.counters());
         }
         Ok(())
     }
@@ -221,6 +229,7 @@ impl Monitor {
         }
         if before || now {
             self.ranks.streams().iter().for_each(|(_, stream)| stream.clear());
+            self.ranks.endpoints().iter().for_each(|endpoint| endpoint.pending().end_all());
         }
     }
 

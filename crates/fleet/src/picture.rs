@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use kvasir_inventory::{Inventory, Overlap, Slot, Tier, Trust};
+use kvasir_inventory::{Inventory, Overlap, Overlaps, Slot, Tier, Trust};
 use kvasir_kv_events::Update;
 
 use crate::apply::Applier;
 use crate::card::EngineCard;
 use crate::credit::Credit;
 use crate::evidence::{BlockShape, PromptTokens, held};
+use crate::hash_contract::HashContract;
+use crate::identity::BlockIdentity;
+use crate::refill::Refill;
 
 /// One engine's blocks as its events tell them, with the trust and the predictions a gateway that
 /// followed them would have: the same code decides.
@@ -18,23 +21,43 @@ pub struct Picture {
     slot: Slot,
     applier: Applier,
     credit: Credit,
+    identity: BlockIdentity,
+    /// Kept where an incomplete picture may become complete by itself.
+    refill: Option<Refill>,
 }
 
 impl Picture {
-    /// A picture of a stream that has said nothing yet; `None` if the inventory is full.
+    /// A picture of a stream that has said nothing yet, of blocks known by `identity`; `None` if
+    /// the inventory is full.
     #[must_use]
-    pub fn new(inventory: Arc<Inventory>) -> Option<Self> {
+    pub fn new(inventory: Arc<Inventory>, identity: BlockIdentity) -> Option<Self> {
         let slot = inventory.register()?;
         let credit = Credit::new();
         let applier = Applier::new(Arc::clone(&inventory), slot, credit.trust);
-        Some(Self { inventory, slot, applier, credit })
+        let applier = applier.known_by(identity.clone());
+        Some(Self { inventory, slot, applier, credit, identity, refill: None })
+    }
+
+    /// Takes an incomplete picture for complete once the engine has stored as many blocks as its
+    /// card says it has, as a gateway does.
+    #[must_use]
+    pub fn completed_by_refills(mut self) -> Self {
+        self.refill = Some(Refill::default());
+        self
     }
 
     /// Applies one update of the stream. `card` is what the engine says of itself.
     pub fn apply(&mut self, update: &Update, card: &EngineCard) {
         self.credit.before(update);
         self.applier.apply(update, card);
-        self.credit.trust = self.applier.trust();
+        self.credit.told_apart = self.applier.tells_apart();
+        if let Some(refill) = &mut self.refill {
+            refill.note(update);
+            if refill.is_full(card.blocks) {
+                self.applier.complete();
+            }
+        }
+        self.credit.set_trust(self.applier.trust());
         self.credit.after(update);
     }
 
@@ -67,6 +90,12 @@ impl Picture {
         self.applier.refused_blocks()
     }
 
+    /// What the hashes in the events say of the contract that made them.
+    #[must_use]
+    pub fn hash_contract(&self) -> &HashContract {
+        self.applier.hash_contract()
+    }
+
     /// The part of a request's prompts that the engine is expected to hit, in tokens.
     #[must_use]
     pub fn predict(&self, tokens: &PromptTokens<'_>, card: &EngineCard) -> Overlap {
@@ -75,7 +104,15 @@ impl Picture {
         }
         let blocks =
             BlockShape { size: self.applier.block_size(), lookahead: self.applier.lookahead() };
-        held(&self.inventory, self.slot, blocks, card, tokens)
+        let keying = self.identity.keying(Some(card));
+        held(&self.inventory, self.slot, blocks, keying, card, tokens)
+    }
+
+    /// This engine's part of a lookup made for all engines of an inventory at once, as far as its
+    /// blocks may be credited.
+    #[must_use]
+    pub fn credited(&self, overlaps: &Overlaps) -> Overlap {
+        if self.credit.now().credits { overlaps.get(self.slot) } else { Overlap::default() }
     }
 }
 

@@ -60,16 +60,19 @@ impl PollFollower {
             stream.withhold_credit();
             stream.set_trust(Trust::Absent(AbsentReason::Connecting), "followed");
             off_the_scheduler(true, || stream.clear());
-            stream.set_subscriber(None);
+            stream.set_polled(None);
         }
         tracing::info!(endpoint = engine.url(), ranks = ?wanted.0, "fetching events");
         let key = authorization.map(|value| (header::AUTHORIZATION, value.clone()));
         let client = client.clone().with_headers(HeaderMap::from_iter(key));
         let applications = streams
-            .into_iter()
-            .map(|to| (to.stream.rank(), Application::new(to, Arc::clone(inventory))))
+            .iter()
+            .map(|to| (to.stream.rank(), Application::new(to.clone(), Arc::clone(inventory))))
             .collect();
         let poller = Poller::new(Arc::clone(engine), client, applications);
+        for Followed { stream, .. } in &streams {
+            stream.set_polled(poller.stream.stats(stream.rank()));
+        }
         self.task = Some(Task::spawn(poller.run()));
         self.followed = Some(wanted);
     }

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
-use kvasir_balance::{Candidate, FleetView, Load, Policy, PolicyState, Query, Reason};
+use kvasir_balance::{
+    Candidate, DEFAULT_PROMPT_TOKENS, FleetView, Load, Policy, PolicyState, Query, Reason,
+    next_typical_prompt,
+};
 use kvasir_inventory::{Inventory, Overlap, Trust};
 use parking_lot::Mutex;
 
@@ -13,13 +17,14 @@ use crate::endpoint::Endpoint;
 use crate::engine::Exclusion;
 use crate::evidence::{Evidence, PromptTokens};
 use crate::load::Reservation;
+use crate::parity::tokens::TokenParity;
+use crate::parity::{Prediction, Unjudged};
+use crate::pending::PendingPrefixes;
 use crate::ranks::Ranks;
+use crate::spec::TokenSpec;
+use crate::token_headers::TokenHeaders;
+use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
-
-/// Assumed until something was measured: tokens per second of prefill.
-const DEFAULT_PREFILL_RATE: f64 = 8_000.0;
-/// Assumed size of a waiting request nobody told us about, until prompts were seen.
-const DEFAULT_PROMPT_TOKENS: u64 = 512;
 
 /// The endpoints serving one model.
 #[derive(Debug)]
@@ -30,12 +35,24 @@ pub struct Pool {
     engines: Vec<Arc<Ranks>>,
     members: ArcSwap<Vec<Arc<Endpoint>>>,
     prompts: Arc<ModelPrompts>,
-    inventory: Arc<Inventory>,
+    caches: Caches,
+    token_headers: TokenHeaders,
+    token_oracle: TokenOracle,
     /// Choosing and committing happen under this lock: two requests of one pool never take the same
     /// idle endpoint without seeing each other.
     state: Mutex<PolicyState>,
     /// Moving mean of prompt tokens per request.
     typical_prompt: AtomicU64,
+    token_parity: TokenParity,
+}
+
+/// What is known of all engines' caches, whichever pools they are in.
+#[derive(Clone, Debug)]
+pub(crate) struct Caches {
+    /// What they hold.
+    pub(crate) inventory: Arc<Inventory>,
+    /// What they are computing.
+    pub(crate) pending: Arc<PendingPrefixes>,
 }
 
 /// An endpoint chosen for a request, and the claim on it.
@@ -56,22 +73,29 @@ pub struct Decision {
     pub reason: Reason,
     /// What it is credited with holding of the prompt.
     pub overlap: Overlap,
+    /// Tokens of the prompt beyond that which it was computing for others, or had just computed.
+    pub pending: u32,
     /// How far its events were believed.
     pub trust: Trust,
     /// Prompt tokens, all prompts together.
     pub prompt_tokens: u64,
     /// How many endpoints could have been chosen.
     pub candidates: usize,
+    /// How much the engine is expected to hit, to be held against what it reports
+    /// ([`Endpoint::judge`]); or why it is not.
+    pub prediction: Result<Prediction, Unjudged>,
 }
 
 impl Pool {
+    #[expect(clippy::too_many_arguments, reason = "called once, by the registry")]
     pub(crate) fn new(
         model: String,
         policy: &'static dyn Policy,
         authorization: Option<HeaderValue>,
         engines: Vec<Arc<Ranks>>,
         prompts: Arc<ModelPrompts>,
-        inventory: Arc<Inventory>,
+        tokens: TokenSpec,
+        caches: Caches,
         seed: u64,
     ) -> Self {
         Self {
@@ -81,9 +105,12 @@ impl Pool {
             members: ArcSwap::from_pointee(members_of(&engines)),
             engines,
             prompts,
-            inventory,
+            caches,
+            token_headers: TokenHeaders::new(tokens.trust_headers),
+            token_oracle: TokenOracle::new(tokens.parity),
             state: Mutex::new(PolicyState::new(seed)),
             typical_prompt: AtomicU64::new(DEFAULT_PROMPT_TOKENS),
+            token_parity: TokenParity::default(),
         }
     }
 
@@ -122,6 +149,24 @@ impl Pool {
         &self.prompts
     }
 
+    /// How far token ids in clients' headers are believed.
+    #[must_use]
+    pub fn token_headers(&self) -> &TokenHeaders {
+        &self.token_headers
+    }
+
+    /// Own tokens held against the engines' `/tokenize`.
+    #[must_use]
+    pub fn token_oracle(&self) -> &TokenOracle {
+        &self.token_oracle
+    }
+
+    /// Our count of prompt tokens held against the engines', by model and API.
+    #[must_use]
+    pub fn token_parity(&self) -> &TokenParity {
+        &self.token_parity
+    }
+
     /// Whether any member is known to take a request for the pool's model now.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -134,11 +179,12 @@ impl Pool {
     /// Looks up what every member holds of a prompt.
     #[must_use]
     pub fn evidence(&self, tokens: &PromptTokens<'_>) -> Evidence {
-        Evidence::gather(self.members(), &self.inventory, tokens)
+        Evidence::gather(self.members(), &self.caches.inventory, tokens)
     }
 
     /// Chooses an endpoint for a request for `model` (the pool's, or an adapter) and commits the
-    /// request's load to it, in one step.
+    /// request's load and its prompt, as pending there, to it, in one step: the next request sees
+    /// both.
     ///
     /// `tried` are endpoints where this request already failed: other ranks of their engines are
     /// not better. Endpoints that fail or stay silent
@@ -185,32 +231,41 @@ impl Pool {
     pub fn note_prompt(&self, tokens: u64) {
         // A lost update between two requests costs nothing worth a lock.
         let mean = self.typical_prompt.load(Ordering::Relaxed);
-        let next = (mean.saturating_mul(31).saturating_add(tokens)) / 32;
-        self.typical_prompt.store(next.max(1), Ordering::Relaxed);
+        self.typical_prompt.store(next_typical_prompt(mean, tokens), Ordering::Relaxed);
     }
 
     fn commit(&self, evidence: &Evidence, eligible: &[usize]) -> Option<Chosen> {
         let query = Query { prompt_tokens: evidence.prompt_tokens };
         let fallback_rate = median_rate(&evidence.endpoints);
         let mut state = self.state.lock();
-        let candidates: Vec<Candidate> =
-            eligible.iter().map(|place| self.candidate(*place, evidence, fallback_rate)).collect();
+        let pending = evidence.pending(&self.caches.pending, Instant::now());
+        let candidate = |place: &usize| Candidate {
+            pending: pending[*place],
+            ..self.candidate(*place, evidence, fallback_rate)
+        };
+        let candidates: Vec<Candidate> = eligible.iter().map(candidate).collect();
         let view = FleetView { candidates: &candidates };
         let choice = self.policy.choose(&query, &view, &mut state)?;
         let candidate = candidates.get(choice.index)?;
-        let member = evidence.endpoints.get(*eligible.get(choice.index)?)?;
-        let uncached =
-            evidence.prompt_tokens.saturating_sub(u64::from(candidate.overlap.resident()));
-        let measured = evidence.exact && candidate.trust == Trust::Exact;
-        let reservation = Reservation::new(Arc::clone(member), uncached, measured);
+        let place = *eligible.get(choice.index)?;
+        let member = evidence.endpoints.get(place)?;
+        let uncached = candidate.uncached(&query);
+        // How much of what is pending it will still wait for is not known.
+        let measured = evidence.exact && candidate.trust == Trust::Exact && candidate.pending == 0;
+        let claim = evidence.keys(place).and_then(|keys| member.pending().begin(keys));
+        let prediction = evidence.members.get(place)?.prediction;
+        let reservation =
+            Reservation::new(Arc::clone(member), uncached, measured, claim, prediction.ok());
         drop(state);
         let decision = Decision {
             policy: self.policy.name(),
             reason: choice.reason,
             overlap: candidate.overlap,
+            pending: candidate.pending,
             trust: candidate.trust,
             prompt_tokens: evidence.prompt_tokens,
             candidates: candidates.len(),
+            prediction,
         };
         Some(Chosen { reservation, decision })
     }
@@ -222,6 +277,7 @@ impl Pool {
             .saturating_mul(self.typical_prompt.load(Ordering::Relaxed));
         Candidate {
             overlap: known.overlap,
+            pending: 0,
             trust: known.trust,
             load: Load {
                 in_flight: member.in_flight(),
@@ -238,8 +294,8 @@ fn members_of(engines: &[Arc<Ranks>]) -> Vec<Arc<Endpoint>> {
 
 /// What an endpoint nobody has timed yet is taken to do.
 fn median_rate(members: &[Arc<Endpoint>]) -> f64 {
-    let mut rates: Vec<f64> =
-        members.iter().filter_map(|member| member.learned_prefill_rate()).collect();
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied().unwrap_or(DEFAULT_PREFILL_RATE)
+    kvasir_balance::median_rate(members.iter().filter_map(|member| member.learned_prefill_rate()))
 }
+
+#[cfg(test)]
+mod tests;

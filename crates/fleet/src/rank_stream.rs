@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use arc_swap::ArcSwapOption;
-use kvasir_inventory::{Inventory, Slot, SlotStats, Trust};
+use arc_swap::{ArcSwap, ArcSwapOption};
+use kvasir_inventory::{Inventory, PartialReason, Slot, SlotStats, Trust};
 use kvasir_kv_events::{StatsHandle, Subscriber, Update, Witness};
 use parking_lot::Mutex;
 
 use crate::credit::{Credit, Creditable};
+use crate::hash_contract::{HashContract, HashState};
 
 /// A rank's place in the inventory and what is believed of its stream.
 #[derive(Debug)]
@@ -28,6 +29,9 @@ pub(crate) struct RankStream {
     stats: ArcSwapOption<StatsHandle>,
     witness: ArcSwapOption<Witness>,
     refused_blocks: AtomicU64,
+    hash_contract: ArcSwap<HashContract>,
+    hashes_checked: AtomicU64,
+    hashes_failed: AtomicU64,
 }
 
 impl RankStream {
@@ -48,6 +52,9 @@ impl RankStream {
             stats: ArcSwapOption::empty(),
             witness: ArcSwapOption::empty(),
             refused_blocks: AtomicU64::new(0),
+            hash_contract: ArcSwap::default(),
+            hashes_checked: AtomicU64::new(0),
+            hashes_failed: AtomicU64::new(0),
         })
     }
 
@@ -70,12 +77,20 @@ impl RankStream {
 
     /// Forgets its blocks.
     pub(crate) fn clear(&self) {
+        self.credit.lock().emptied();
         self.inventory.clear(self.slot);
+        self.credit.lock().emptied();
     }
 
     /// Counters of its stream; `None` while none is followed.
     pub(crate) fn stats(&self) -> Option<Arc<StatsHandle>> {
         self.stats.load_full()
+    }
+
+    /// The stream is followed by other means than a subscriber.
+    pub(crate) fn set_polled(&self, stats: Option<StatsHandle>) {
+        self.stats.store(stats.map(Arc::new));
+        self.witness.store(None);
     }
 
     /// A subscriber follows the stream, or none does.
@@ -100,6 +115,39 @@ impl RankStream {
         self.refused_blocks.store(blocks, Ordering::Relaxed);
     }
 
+    /// What is known of the contract behind the hashes in its events.
+    pub(crate) fn hash_contract(&self) -> Arc<HashContract> {
+        self.hash_contract.load_full()
+    }
+
+    /// Plain blocks whose hash was checked, and those of them that failed, since the stream is
+    /// followed.
+    pub(crate) fn hashes_checked(&self) -> (u64, u64) {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (read(&self.hashes_checked), read(&self.hashes_failed))
+    }
+
+    /// Takes in what was found; a change is a log line.
+    pub(crate) fn set_hash_contract(&self, found: &HashContract, (checked, failed): (u64, u64)) {
+        self.hashes_checked.store(checked, Ordering::Relaxed);
+        self.hashes_failed.store(failed, Ordering::Relaxed);
+        if **self.hash_contract.load() == *found {
+            return;
+        }
+        self.hash_contract.store(Arc::new(found.clone()));
+        let (endpoint, rank, now, detail) = (&self.url, self.rank, found, &found.detail);
+        if found.state == HashState::Mismatch {
+            tracing::warn!(%endpoint, rank, %now, detail, "hash contract");
+        } else {
+            tracing::info!(%endpoint, rank, %now, detail, "hash contract");
+        }
+    }
+
+    /// See [`Credit::told_apart`].
+    pub(crate) fn set_told_apart(&self, told_apart: bool) {
+        self.credit.lock().told_apart = told_apart;
+    }
+
     /// How far its events can be believed.
     pub(crate) fn trust(&self) -> Trust {
         self.credit.lock().effective()
@@ -108,6 +156,19 @@ impl RankStream {
     /// Whether its blocks may be credited now.
     pub(crate) fn creditable(&self) -> Creditable {
         self.credit.lock().now()
+    }
+
+    /// Others may have taken the bytes of its blocks since its last update.
+    pub(crate) fn note_budget(&self) {
+        let budget = Trust::Partial(PartialReason::ByteBudget);
+        let given_up = self.residency().given_up > 0;
+        let trust = self.credit.lock().trust;
+        if trust == Trust::Exact && given_up {
+            self.set_trust(budget, "byte_budget");
+        } else if trust == budget && !given_up {
+            // All was forgotten meanwhile.
+            self.set_trust(Trust::Exact, "events");
+        }
     }
 
     /// A request whose blocks differ by more than tokens was sent there.
@@ -132,7 +193,7 @@ impl RankStream {
 
     /// Takes in the stream's trust; a change is a log line and counted.
     pub(crate) fn set_trust(&self, trust: Trust, why: &'static str) {
-        let before = std::mem::replace(&mut self.credit.lock().trust, trust);
+        let before = self.credit.lock().set_trust(trust);
         if before == trust {
             return;
         }

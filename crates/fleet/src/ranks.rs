@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
+use crate::identity::BlockIdentity;
+use crate::pending::PendingPrefixes;
 use crate::rank_stream::RankStream;
 use crate::spec::RankAddressing;
 
@@ -23,6 +25,7 @@ pub(crate) struct Ranks {
     /// How many there are, by the configuration.
     configured: Option<u32>,
     inventory: Arc<Inventory>,
+    pending: Arc<PendingPrefixes>,
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
 }
 
@@ -32,11 +35,13 @@ impl Ranks {
         authority: Authority,
         addressing: RankAddressing,
         configured: Option<u32>,
+        identity: BlockIdentity,
         inventory: Arc<Inventory>,
+        pending: Arc<PendingPrefixes>,
     ) -> Option<Self> {
-        let engine = Arc::new(Engine::new(authority));
+        let engine = Arc::new(Engine::new(authority, identity));
         let endpoints = Mutex::default();
-        let ranks = Self { engine, addressing, configured, inventory, endpoints };
+        let ranks = Self { engine, addressing, configured, inventory, pending, endpoints };
         ranks.learn(&[]);
         let complete = ranks.endpoints().iter().any(|e| !e.streams().is_empty());
         complete.then_some(ranks)
@@ -87,7 +92,8 @@ impl Ranks {
             match known.cloned().or_else(|| {
                 let stream = Arc::new(self.stream(rank, offset)?);
                 let engine = Arc::clone(&self.engine);
-                Some(Arc::new(Endpoint::new(engine, Some(rank), true, vec![stream])))
+                let pending = self.pending.slot();
+                Some(Arc::new(Endpoint::new(engine, Some(rank), true, vec![stream], pending)))
             }) {
                 Some(endpoint) => list.push(endpoint),
                 None => {
@@ -132,7 +138,8 @@ impl Ranks {
             }
             None => {
                 let rank = if by_url { wanted.first().copied() } else { None };
-                let endpoint = Endpoint::new(Arc::clone(&self.engine), rank, false, Vec::new());
+                let (engine, pending) = (Arc::clone(&self.engine), self.pending.slot());
+                let endpoint = Endpoint::new(engine, rank, false, Vec::new(), pending);
                 endpoint.set_streams(list, incomplete);
                 endpoints.push(Arc::new(endpoint));
                 true

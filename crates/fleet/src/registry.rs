@@ -6,15 +6,18 @@ use std::sync::Arc;
 
 use http::uri::Authority;
 use kvasir_inventory::Inventory;
+use kvasir_prompt::Limits;
 use tokio::task::JoinSet;
 
 use crate::endpoint::Endpoint;
 use crate::engine_client::EngineClient;
 use crate::exposition;
 use crate::monitor::Monitor;
-use crate::pool::Pool;
+use crate::pending::PendingPrefixes;
+use crate::pool::{Caches, Pool};
 use crate::ranks::Ranks;
 use crate::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
+use crate::token_oracle::Checker;
 use crate::tokenizer::ModelPrompts;
 
 /// Pools, endpoints and their background tasks. Dropping it ends the tasks.
@@ -26,6 +29,7 @@ pub struct Fleet {
     /// Ordered by URL.
     engines: Vec<Arc<Ranks>>,
     inventory: Arc<Inventory>,
+    pending: Arc<PendingPrefixes>,
     tasks: JoinSet<()>,
 }
 
@@ -56,6 +60,7 @@ impl Fleet {
             order: Vec::new(),
             engines: Vec::new(),
             inventory,
+            pending: Arc::default(),
             tasks: JoinSet::new(),
         }
     }
@@ -64,7 +69,7 @@ impl Fleet {
     ///
     /// # Errors
     /// When there are more endpoints than an inventory has places for, or two pools address the
-    /// ranks of one engine differently.
+    /// ranks of one engine, or know its blocks, differently.
     pub fn start(spec: FleetSpec, inventory: Arc<Inventory>) -> Result<Self, FleetError> {
         let mut fleet = Self::empty(inventory);
         let mut watched: HashMap<Authority, Watched> = HashMap::new();
@@ -85,6 +90,11 @@ impl Fleet {
                 interval: spec.scrape_interval,
             };
             fleet.tasks.spawn(monitor.run());
+        }
+        for pool in &fleet.order {
+            if let Some(checker) = Checker::of(pool, &client) {
+                fleet.tasks.spawn(checker.run());
+            }
         }
         fleet.engines.sort_by(|a, b| a.engine().url().cmp(b.engine().url()));
         Ok(fleet)
@@ -132,7 +142,7 @@ impl Fleet {
 
     /// Appends the fleet's own metric families, in Prometheus' text form, as they are now.
     pub fn render_metrics(&self, page: &mut String) {
-        exposition::render(page, &self.endpoints(), &self.order);
+        exposition::render(page, &self.endpoints(), &self.order, &self.inventory);
     }
 
     fn add_pool(
@@ -141,8 +151,16 @@ impl Fleet {
         seed: u64,
         watched: &mut HashMap<Authority, Watched>,
     ) -> Result<(), FleetError> {
-        let PoolSpec { model, policy, tokenizer_dir, authorization, rank_addressing, endpoints } =
-            spec;
+        let PoolSpec {
+            model,
+            policy,
+            tokenizer_dir,
+            authorization,
+            tokens,
+            rank_addressing,
+            identity,
+            endpoints,
+        } = spec;
         let mut engines = Vec::with_capacity(endpoints.len());
         for spec in endpoints {
             let addressing = spec.addressing(rank_addressing);
@@ -151,7 +169,10 @@ impl Fleet {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(place) => {
                     let inventory = Arc::clone(&self.inventory);
-                    let ranks = Ranks::new(authority.clone(), addressing, ranks, inventory)
+                    let pending = Arc::clone(&self.pending);
+                    let known_by = identity.clone();
+                    let at = authority.clone();
+                    let ranks = Ranks::new(at, addressing, ranks, known_by, inventory, pending)
                         .ok_or(FleetError::TooManyEndpoints)?;
                     place.insert(Watched {
                         ranks: Arc::new(ranks),
@@ -165,19 +186,26 @@ impl Fleet {
             if entry.ranks.addressing() != addressing {
                 return Err(FleetError::Addressing(authority.to_string()));
             }
+            if *entry.ranks.engine().identity() != identity {
+                return Err(FleetError::Identity(authority.to_string()));
+            }
             entry.events = entry.events.take().or(events);
             entry.poll |= poll_events;
             entry.authorization = entry.authorization.take().or_else(|| authorization.clone());
             engines.push((authority, Arc::clone(&entry.ranks)));
         }
         let (authorities, engines): (Vec<_>, Vec<_>) = engines.into_iter().unzip();
+        let caches =
+            Caches { inventory: Arc::clone(&self.inventory), pending: Arc::clone(&self.pending) };
+        let limits = Limits { prompt_bytes: tokens.max_prompt_bytes, ..Limits::default() };
         let pool = Arc::new(Pool::new(
             model.clone(),
             policy.build(),
             authorization,
             engines,
-            Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir)),
-            Arc::clone(&self.inventory),
+            Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir, limits)),
+            tokens,
+            caches,
             seed,
         ));
         for authority in authorities {
@@ -201,4 +229,7 @@ pub enum FleetError {
     /// one and not in the other.
     #[error("two pools address the data-parallel ranks of {0} differently")]
     Addressing(String),
+    /// Two pools know the blocks of one engine by different things, and it has one inventory.
+    #[error("two pools know the blocks of {0} differently (`identity`)")]
+    Identity(String),
 }

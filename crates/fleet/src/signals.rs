@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::kind::EngineKind;
+use crate::parity::counters::Counters;
 use crate::samples::{Sample, samples};
 
 /// An engine's own account of its load, as last scraped. Families register lazily, so any may be
@@ -15,6 +16,18 @@ pub(crate) struct Signals {
     pub(crate) waiting: Option<f64>,
     /// Used share of the KV cache, 0–1 (`vllm:kv_cache_usage_perc`, `sglang:token_usage`).
     pub(crate) kv_usage: Option<f64>,
+    /// Prompt tokens looked up in the prefix cache since the engine's start
+    /// (`vllm:prefix_cache_queries_total`; `sglang:prompt_tokens_total`: all are).
+    pub(crate) looked_up: Option<f64>,
+    /// Those found there (`vllm:prefix_cache_hits_total`, `sglang:cached_tokens_total`).
+    pub(crate) hit: Option<f64>,
+}
+
+impl Signals {
+    /// The counters of the prefix cache, where there are both.
+    pub(crate) fn counters(&self) -> Option<Counters> {
+        Some(Counters { queries: self.looked_up?, hits: self.hit? })
+    }
 }
 
 /// A page: the load of each rank and of all together, and what the engine says of itself.
@@ -28,6 +41,8 @@ pub(crate) struct Page {
     pub(crate) block_size: Option<u32>,
     /// Blocks of one rank's cache (`num_gpu_blocks`).
     pub(crate) blocks: Option<u64>,
+    /// Whether prefixes are kept (`enable_prefix_caching`).
+    pub(crate) prefix_caching: Option<bool>,
     /// When the engine's process started, in seconds since the epoch
     /// (`process_start_time_seconds`).
     pub(crate) process_start: Option<f64>,
@@ -53,6 +68,12 @@ impl Page {
                 "vllm:kv_cache_usage_perc" | "sglang:token_usage" => {
                     most(&mut page.rank(&mut labels, &sample).kv_usage, value);
                 }
+                "vllm:prefix_cache_queries_total" | "sglang:prompt_tokens_total" => {
+                    add(&mut page.rank(&mut labels, &sample).looked_up, value);
+                }
+                "vllm:prefix_cache_hits_total" | "sglang:cached_tokens_total" => {
+                    add(&mut page.rank(&mut labels, &sample).hit, value);
+                }
                 // All tensor-parallel ranks of a data-parallel one may say the same.
                 "sglang:num_running_reqs" => {
                     most(&mut page.rank(&mut labels, &sample).running, value);
@@ -69,6 +90,11 @@ impl Page {
                     let size = size("hash_block_size").or_else(|| size("block_size"));
                     page.block_size = size.filter(|size| *size > 0);
                     page.blocks = sample.label("num_gpu_blocks").and_then(|text| text.parse().ok());
+                    page.prefix_caching = match sample.label("enable_prefix_caching") {
+                        Some("True") => Some(true),
+                        Some("False") => Some(false),
+                        _ => None,
+                    };
                 }
                 _ => {}
             }
@@ -95,10 +121,12 @@ impl Page {
     /// Counts of all ranks added up; of usages the largest.
     fn all(&self) -> Signals {
         let mut all = Signals::default();
-        for Signals { running, waiting, kv_usage } in self.ranks.values() {
+        for Signals { running, waiting, kv_usage, looked_up, hit } in self.ranks.values() {
             running.iter().for_each(|value| add(&mut all.running, *value));
             waiting.iter().for_each(|value| add(&mut all.waiting, *value));
             kv_usage.iter().for_each(|value| most(&mut all.kv_usage, *value));
+            looked_up.iter().for_each(|value| add(&mut all.looked_up, *value));
+            hit.iter().for_each(|value| add(&mut all.hit, *value));
         }
         all
     }
@@ -161,7 +189,7 @@ process_start_time_seconds 1.79e+09
 "#;
 
     fn load(running: f64, waiting: Option<f64>, kv_usage: f64) -> Signals {
-        Signals { running: Some(running), waiting, kv_usage: Some(kv_usage) }
+        Signals { running: Some(running), waiting, kv_usage: Some(kv_usage), ..Signals::default() }
     }
 
     #[test]
@@ -212,6 +240,14 @@ sglang:token_usage{dp_rank="0",model_name="m"} 0.75
     fn the_hash_block_size_wins() {
         let page = r#"vllm:cache_config_info{block_size="64",hash_block_size="16"} 1"#;
         assert_eq!(Page::parse(page).block_size, Some(16));
+    }
+
+    #[test]
+    fn whether_prefixes_are_kept_is_told_or_not_known() {
+        for (word, told) in [("True", Some(true)), ("False", Some(false)), ("None", None)] {
+            let page = format!("vllm:cache_config_info{{enable_prefix_caching=\"{word}\"}} 1");
+            assert_eq!(Page::parse(&page).prefix_caching, told);
+        }
     }
 
     #[test]

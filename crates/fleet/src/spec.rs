@@ -8,6 +8,8 @@ use http::uri::Authority;
 use kvasir_balance::PolicyKind;
 use kvasir_kv_events::{Address, EndpointError};
 
+use crate::identity::BlockIdentity;
+
 /// A whole fleet.
 #[derive(Clone, Debug)]
 pub struct FleetSpec {
@@ -32,10 +34,43 @@ pub struct PoolSpec {
     pub tokenizer_dir: Option<PathBuf>,
     /// The `authorization` header for the engines, in place of the client's.
     pub authorization: Option<HeaderValue>,
+    /// Where its prompts' tokens come from.
+    pub tokens: TokenSpec,
     /// How requests reach one data-parallel rank of an engine.
     pub rank_addressing: RankAddressingKind,
+    /// What blocks are known by.
+    pub identity: BlockIdentity,
     /// The engines.
     pub endpoints: Vec<EndpointSpec>,
+}
+
+/// Where a pool's prompts get their tokens, and how far that is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenSpec {
+    /// The most bytes of prompt text that are tokenised of one request.
+    pub max_prompt_bytes: usize,
+    /// Whether token ids in clients' headers are taken for the prompt's.
+    pub trust_headers: bool,
+    /// When own tokens are held against the engines'.
+    pub parity: ParityMode,
+}
+
+impl Default for TokenSpec {
+    fn default() -> Self {
+        let max_prompt_bytes = kvasir_prompt::Limits::default().prompt_bytes;
+        Self { max_prompt_bytes, trust_headers: false, parity: ParityMode::Sample }
+    }
+}
+
+/// When own tokens are held against the engines' `/tokenize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParityMode {
+    /// Never.
+    Off,
+    /// Built-in texts and chats, once tokenizer and engine are there.
+    Startup,
+    /// That, and now and then a request that came by.
+    Sample,
 }
 
 /// How requests reach one data-parallel rank of an engine.

@@ -6,10 +6,11 @@ mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use kvasir_prompt::{Located, Renderer, locate};
+use kvasir_prompt::{CivilTime, Limits, Located, Renderer, locate};
 use tokio::sync::Mutex;
 
 /// How long a failed load rests before it is tried again, and loaded files before they are looked at.
@@ -31,26 +32,43 @@ pub enum PromptState {
 pub struct ModelPrompts {
     model: String,
     staged: Option<PathBuf>,
+    limits: Limits,
     state: ArcSwap<PromptState>,
+    /// Grows with every tokenizer that comes into use.
+    loads: AtomicU64,
     /// When the last attempt began, and for which engine root. Held while one is under way, so
     /// that the monitors of one pool do not load it twice.
     attempt: Mutex<Option<(Instant, Option<String>)>>,
 }
 
 impl ModelPrompts {
-    pub(crate) fn new(model: String, staged: Option<PathBuf>) -> Self {
+    pub(crate) fn new(model: String, staged: Option<PathBuf>, limits: Limits) -> Self {
         Self {
             model,
             staged,
+            limits,
             state: ArcSwap::from_pointee(PromptState::Pending),
+            loads: AtomicU64::new(0),
             attempt: Mutex::new(None),
         }
+    }
+
+    /// The sizes above which only the head of a prompt is tokenised, or nothing.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// The state now.
     #[must_use]
     pub fn state(&self) -> Arc<PromptState> {
         self.state.load_full()
+    }
+
+    /// Grows with every tokenizer that comes into use: what was seen of one says nothing of another.
+    #[must_use]
+    pub fn loads(&self) -> u64 {
+        self.loads.load(Ordering::Acquire)
     }
 
     /// Looks for the tokenizer unless it was just looked for with the same `root`; one that is
@@ -91,6 +109,7 @@ impl ModelPrompts {
             }
         }
         self.state.store(Arc::new(state));
+        self.loads.fetch_add(1, Ordering::AcqRel);
     }
 
     fn ready(&self) -> Option<Arc<Renderer>> {
@@ -105,7 +124,7 @@ impl ModelPrompts {
         let Located::Found { dir, source } = &located else {
             return PromptState::Missing(located.to_string().into());
         };
-        match Renderer::load(dir) {
+        match Renderer::load_with(dir, self.limits, CivilTime::now_utc) {
             Ok(renderer) => {
                 let engine = renderer.engine();
                 tracing::info!(model = self.model, dir = %dir.display(), ?source, ?engine, "tokenizer loaded");

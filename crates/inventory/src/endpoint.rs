@@ -32,6 +32,8 @@ pub(crate) struct Endpoint {
     blocks: [usize; 4],
     aliased_keys: u64,
     given_up: u64,
+    /// Those before the last clear.
+    given_up_before: u64,
     /// Places that handles have left during this event.
     leaving: Vec<At>,
     scratch: Scratch,
@@ -86,6 +88,7 @@ impl Endpoint {
             blocks: [0; 4],
             aliased_keys: 0,
             given_up: 0,
+            given_up_before: 0,
             leaving: Vec::new(),
             scratch: Scratch::default(),
         }
@@ -167,7 +170,7 @@ impl Endpoint {
         self.groups = Groups::default();
         self.blocks = [0; 4];
         self.aliased_keys = 0;
-        self.given_up = 0;
+        self.given_up_before += std::mem::take(&mut self.given_up);
     }
 
     pub(crate) fn stats(&self) -> SlotStats {
@@ -177,6 +180,7 @@ impl Endpoint {
             unsupported_group: self.groups.unsupported,
             aliased_keys: self.aliased_keys,
             given_up: self.given_up,
+            given_up_ever: self.given_up_before + self.given_up,
             bytes: self.own.used,
         }
     }

@@ -71,6 +71,8 @@ pub struct SlotStats {
     /// Blocks given up since the last clear to stay within the byte budget: the endpoint may hold
     /// them still.
     pub given_up: u64,
+    /// The same since the endpoint was registered.
+    pub given_up_ever: u64,
     /// Bytes the endpoint is charged for.
     pub bytes: usize,
 }
@@ -137,6 +139,12 @@ impl Inventory {
     #[must_use]
     pub fn engine_keys(&self, root: BlockKey, hashes: &[EngineHash]) -> Vec<BlockKey> {
         keying::engine_chain(&self.space, root, hashes)
+    }
+
+    /// The bounds it keeps.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// Bytes allocated now.

@@ -123,6 +123,10 @@ pub enum SuspectReason {
     /// The tokens after a block enter its identity (vLLM 0.33 with EAGLE or MTP), and the events
     /// differ in how many.
     LookaheadHashing,
+    /// Blocks are known by the engine's hashes, and it does not hash as configured.
+    HashMismatch,
+    /// The engine was seen to hit less than its events promise.
+    HitMismatch,
 }
 
 impl Trust {
@@ -168,6 +172,8 @@ impl Trust {
             Self::Suspect(SuspectReason::ExtraKeysUnpublished) => "extra_keys_unpublished",
             Self::Suspect(SuspectReason::UnsupportedGroup) => "unsupported_group",
             Self::Suspect(SuspectReason::LookaheadHashing) => "lookahead_hashing",
+            Self::Suspect(SuspectReason::HashMismatch) => "hash_mismatch",
+            Self::Suspect(SuspectReason::HitMismatch) => "hit_mismatch",
         }
     }
 }

@@ -20,12 +20,14 @@ mod rank;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use kvasir_inventory::{AbsentReason, Trust};
 
 pub use self::json::{Change, PollError, Polled, PolledBlock, decode_polled};
 use self::rank::RankPoll;
 use crate::stream::{Update, Why};
+use crate::subscriber::StatsHandle;
 
 /// An update, and the rank it is for.
 pub type RankUpdate = (u32, Update);
@@ -52,6 +54,13 @@ impl PollStream {
         (stream, updates)
     }
 
+    /// The counters of one rank's stream: as a subscriber's, but nothing can be replayed. A
+    /// disconnect is a question that failed after one that did not.
+    #[must_use]
+    pub fn stats(&self, rank: u32) -> Option<StatsHandle> {
+        self.ranks.get(&rank).map(RankPoll::stats)
+    }
+
     /// The engine answered.
     pub fn answered(&mut self, body: &[u8]) -> Vec<RankUpdate> {
         let mut updates = Vec::new();
@@ -69,7 +78,8 @@ impl PollStream {
                     }
                 }
                 let stranger = self.stranger;
-                self.each(&mut updates, |rank| rank.finish(stranger));
+                let now = Instant::now();
+                self.each(&mut updates, |rank| rank.finish(stranger, now));
             }
             Err(error) => {
                 tracing::warn!(%error, "cache events lost");
@@ -96,6 +106,7 @@ impl PollStream {
     fn each(&mut self, updates: &mut Vec<RankUpdate>, mut act: impl FnMut(&mut RankPoll)) {
         for (number, rank) in &mut self.ranks {
             act(rank);
+            rank.publish();
             updates.extend(rank.take_updates().map(|update| (*number, update)));
         }
     }

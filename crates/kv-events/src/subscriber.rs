@@ -269,11 +269,17 @@ impl StatsHandle {
         told.schema_error.as_deref().map(str::to_owned)
     }
 
-    fn publish(&self, stream: &Stream) {
-        let (stats, heard_at) = stream.stats();
+    /// Tells the counters of a stream that is not subscribed to.
+    pub(crate) fn tell(&self, stats: StreamStats, heard_at: Option<Instant>) {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.stats = stats;
         told.heard_at = heard_at;
+    }
+
+    fn publish(&self, stream: &Stream) {
+        let (stats, heard_at) = stream.stats();
+        self.tell(stats, heard_at);
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.schema_error.as_ref() != stream.schema_error() {
             told.schema_error = stream.schema_error().cloned();
         }

@@ -8,7 +8,8 @@
 //! * the engines' hash *contracts*, bit for bit (modules [`vllm`], [`sglang`], [`trtllm`] and
 //!   [`loxilb`], all of one shape; [`Spec`] for whichever a configuration names): what an engine of
 //!   a given version and configuration calls the same block. They serve verification and routers
-//!   that index by the engine's hashes. [`detect`] tells from events which contract made them.
+//!   that index by the engine's hashes. [`detect`] tells from events which contract made them, and
+//!   [`verify`] holds block after block against one.
 //!
 //! What cannot be reproduced outside an engine's process is a typed answer that says why and what
 //! to do instead.
@@ -27,6 +28,7 @@ mod shown;
 mod spec;
 mod spelled;
 pub mod trtllm;
+pub mod verify;
 mod version;
 pub mod vllm;
 mod windows;

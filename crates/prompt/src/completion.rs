@@ -11,6 +11,16 @@ pub(crate) enum Prompt {
     Ids(Vec<u32>),
 }
 
+impl Prompt {
+    /// Bytes, of which a token id takes 4.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Ids(ids) => ids.len() * size_of::<u32>(),
+        }
+    }
+}
+
 /// What a completions body asks to be prefilled.
 #[derive(Debug)]
 pub(crate) struct Completion {

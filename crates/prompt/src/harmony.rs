@@ -155,6 +155,15 @@ enum Piece {
     Text(String),
 }
 
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Mark(mark) => mark.len(),
+            Self::Text(text) => text.len(),
+        }
+    }
+}
+
 /// What a request asks of the model, before its messages.
 #[derive(Debug, Default)]
 pub(crate) struct Preamble {
@@ -172,12 +181,13 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// The text and the token ids the engine is given.
+    /// What the engine is given. Once `limit` bytes of text were tokenized, the rest is not.
     pub(crate) fn render(
         self,
         tokenizer: &Tokenizer,
         now: CivilTime,
-    ) -> Result<(String, Vec<u32>), Unrouted> {
+        limit: usize,
+    ) -> Result<Rendered, Unrouted> {
         let mut pieces = Vec::new();
         for message in self.preamble.messages(now)? {
             message.pieces(&mut pieces);
@@ -186,28 +196,46 @@ impl Conversation {
             message.pieces(&mut pieces);
         }
         pieces.extend([Piece::Mark("<|start|>"), Piece::Text("assistant".to_owned())]);
-        let (mut text, mut ids) = (String::new(), Vec::new());
+        let mut out = Rendered::default();
         for piece in pieces {
             match piece {
+                _ if out.rest > 0 => out.rest += piece.len(),
                 Piece::Mark(mark) => {
-                    text.push_str(mark);
+                    out.text.push_str(mark);
                     let id = tokenizer.id_of(mark);
-                    ids.push(id.ok_or_else(|| {
+                    out.ids.push(id.ok_or_else(|| {
                         Unrouted::Tokenizer(format!("Harmony needs the token `{mark}`"))
                     })?);
                 }
-                Piece::Text(part) => {
-                    ids.extend(tokenizer.encode_plain(&part).map_err(Unrouted::Tokenizer)?);
-                    text.push_str(&part);
-                }
+                Piece::Text(part) => out.add(tokenizer, &part, limit)?,
             }
         }
-        Ok((text, ids))
+        Ok(out)
     }
+}
 
-    /// Bytes of text, roughly.
-    pub(crate) fn size(&self) -> usize {
-        self.messages.iter().flat_map(|m| &m.contents).map(String::len).sum()
+/// A conversation as text and token ids, or its beginning.
+#[derive(Debug, Default)]
+pub(crate) struct Rendered {
+    pub(crate) text: String,
+    pub(crate) ids: Vec<u32>,
+    /// Bytes of text behind it that were not tokenized.
+    pub(crate) rest: usize,
+}
+
+impl Rendered {
+    fn add(&mut self, tokenizer: &Tokenizer, part: &str, limit: usize) -> Result<(), Unrouted> {
+        let room = limit.saturating_sub(self.text.len());
+        let (ids, bytes) = if part.len() <= room {
+            (tokenizer.encode_plain(part).map_err(Unrouted::Tokenizer)?, part.len())
+        } else {
+            let head = tokenizer.encode_plain_head(part, room).map_err(Unrouted::Tokenizer)?;
+            (head.ids, head.bytes)
+        };
+        self.ids.extend(ids);
+        self.text.push_str(part.get(..bytes).unwrap_or_default());
+        self.rest = part.len() - bytes;
+        Ok(())
     }
 }
 

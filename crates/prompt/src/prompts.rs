@@ -5,8 +5,8 @@ use crate::Unrouted;
 /// Sizes above which no prompt is computed, and what computing may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes of prompt text one request may have (all its prompts together; 4 bytes count
-    /// for a token id).
+    /// Most bytes of prompt text that are tokenized of one request (all its prompts together; 4
+    /// bytes count for a token id). Of larger ones only the head is known ([`Unrouted::Head`]).
     pub prompt_bytes: usize,
     /// Most prompts in one request.
     pub prompts: usize,
@@ -20,10 +20,10 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 8 MiB, which is more than a million tokens of text, 1,024 prompts, and 128 MiB of cache,
+    /// 4 MiB, which is about a million tokens of text, 1,024 prompts, and 128 MiB of cache,
     /// which is enough for some 15 million tokens.
     fn default() -> Self {
-        Self { prompt_bytes: 8 << 20, prompts: 1024, cache_bytes: 128 << 20, library_only: false }
+        Self { prompt_bytes: 4 << 20, prompts: 1024, cache_bytes: 128 << 20, library_only: false }
     }
 }
 
@@ -69,6 +69,17 @@ impl Prompts {
     pub(crate) fn exact(prompts: Vec<Vec<u32>>, texts: Vec<Option<String>>) -> Self {
         let tokens = prompts.iter().map(|prompt| prompt.len() as u64).sum();
         Self { prompts, level: Level::Tokens, why: None, texts, tokens }
+    }
+
+    /// Beginnings of prompts that have `bytes` bytes together, more than the `limit`.
+    pub(crate) fn heads(
+        prompts: Vec<Vec<u32>>,
+        texts: Vec<Option<String>>,
+        tokens: u64,
+        (bytes, limit): (usize, usize),
+    ) -> Self {
+        let why = Unrouted::Head { bytes, limit };
+        Self { tokens, ..Self::exact(prompts, texts).approximate(why) }
     }
 
     /// The same as no more than an approximation.

@@ -1,5 +1,6 @@
 //! One model's tokenizer and chat template: bodies in, token ids out.
 
+mod head;
 mod shapes;
 #[cfg(test)]
 mod tests;
@@ -253,11 +254,10 @@ impl Renderer {
 
     fn completion(&self, request: Completion, salt: Option<&str>) -> Result<Prompts, Unrouted> {
         self.check_count(request.prompts.len())?;
-        let size = |p: &Prompt| match p {
-            Prompt::Text(text) => text.len(),
-            Prompt::Ids(ids) => ids.len() * 4,
-        };
-        self.check_size(request.prompts.iter().map(size).sum())?;
+        let bytes = request.prompts.iter().map(Prompt::size).sum();
+        if bytes > self.limits.prompt_bytes {
+            return self.heads(request, bytes, salt);
+        }
         let (mut prompts, mut texts) = (Vec::new(), Vec::new());
         for prompt in request.prompts {
             let (ids, text) = match prompt {
@@ -294,7 +294,10 @@ impl Renderer {
     pub(crate) fn templated(&self, request: Chat, salt: Option<&str>) -> Result<Prompts, Unrouted> {
         let (special, cut) = (request.add_special_tokens, request.truncation);
         let (text, media) = self.clocks.render.time(|| self.render(request))?;
-        self.check_size(text.len())?;
+        let limit = self.limits.prompt_bytes;
+        if text.len() > limit && media.as_ref().is_none_or(|media| media.is_behind(limit)) {
+            return self.head(text, special, cut, salt);
+        }
         if let Some(media) = media {
             return self.before_media(text, &media, (special, cut), salt);
         }

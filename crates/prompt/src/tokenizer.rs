@@ -3,6 +3,7 @@
 mod boundary;
 mod engine;
 mod fast;
+mod head;
 mod library;
 mod plain;
 mod prefixes;
@@ -140,7 +141,8 @@ impl Tokenizer {
     fn append_ids(&self, text: &str, salt: Option<&str>, ids: &mut Vec<u32>) -> Result<(), String> {
         let mut last: Option<Boundary> = None;
         let mut parent = if self.boundaries.is_empty() { None } else { self.prefixes.root(salt) };
-        let mut hit = 0;
+        let (mut hit, before) = (0, ids.len());
+        let mut saved = 0;
         while let Some(behind) = parent {
             let from = last.map_or(0, |b| b.end);
             let Some(next) = self.boundaries.next(text, from, from + SPACING) else { break };
@@ -151,6 +153,7 @@ impl Tokenizer {
                 Some(node) => {
                     ids.extend_from_slice(&node.ids);
                     hit = next.end;
+                    saved = ids.len() - before;
                     Some(node.id)
                 }
                 None => {
@@ -162,7 +165,7 @@ impl Tokenizer {
             };
             last = Some(next);
         }
-        self.prefixes.count(hit, text.len() - hit);
+        self.prefixes.count(hit, text.len() - hit, saved);
         self.append_part(text, last, text.len(), ids)
     }
 

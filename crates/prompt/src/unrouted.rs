@@ -26,7 +26,16 @@ pub enum Unrouted {
     /// The body is malformed, or the engine would refuse it.
     #[error("{0}")]
     Body(String),
-    /// The prompt is larger than [`crate::Limits`] allows.
+    /// The prompt is larger than [`crate::Limits`] allows: only its head is known.
+    #[error("prompt of {bytes} bytes, of which the first {limit} at most are tokenized")]
+    Head {
+        /// Size of the prompt in bytes.
+        bytes: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The prompt is larger than [`crate::Limits`] allows, and its head says nothing: it is to be cut
+    /// at a place that only all of its tokens tell, or its tokenizer rearranges texts.
     #[error("prompt of {bytes} bytes, the limit is {limit}")]
     TooLong {
         /// Size of the prompt in bytes.
@@ -68,6 +77,7 @@ impl Unrouted {
             Self::UnsupportedApi(_) => "unsupported_api",
             Self::UnsupportedField(_) => "unsupported_field",
             Self::Body(_) => "body",
+            Self::Head { .. } => "head",
             Self::TooLong { .. } => "too_long",
             Self::TooMany { .. } => "too_many",
             Self::StoredResponse => "stored_response",

@@ -6,6 +6,7 @@ use http::{HeaderMap, Method};
 use kvasir_fleet::Decision;
 
 use crate::refusal::Refusal;
+use crate::token_header::Claim;
 use crate::usage::Usage;
 
 /// How a request ended.
@@ -46,6 +47,10 @@ pub(crate) struct AccessLog {
     pub(crate) level: &'static str,
     /// `exact`, or why the prompt's tokens are not known, or not exactly.
     pub(crate) tokens: &'static str,
+    /// Where the tokens are from: `local`, `body`, `header` or `none`.
+    pub(crate) token_source: &'static str,
+    /// What the client said of its tokens.
+    pub(crate) claim: Option<Claim>,
     pub(crate) stream: bool,
     pub(crate) status: u16,
     pub(crate) bytes_in: u64,
@@ -74,6 +79,8 @@ impl AccessLog {
             model: None,
             level: "none",
             tokens: "not_tried",
+            token_source: "none",
+            claim: None,
             stream: false,
             status: 0,
             bytes_in: 0,
@@ -97,6 +104,15 @@ impl AccessLog {
         self.outcome = Outcome::Complete;
     }
 
+    /// Whether the engine's answer was relayed to its end, and is none of an error.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.outcome == Outcome::Complete && (200..300).contains(&self.status)
+    }
+
+    pub(crate) fn request_id(&self) -> Option<&str> {
+        self.request_id.as_deref()
+    }
+
     pub(crate) fn engine_broke(&mut self) {
         self.outcome = Outcome::EngineBroke;
     }
@@ -118,6 +134,9 @@ impl AccessLog {
         metrics::histogram!("kvasir_first_data_seconds", "model" => model.clone(),
             "stream" => stream)
         .record(first_data);
+        if let (Some(claim), Some(reported)) = (&self.claim, self.usage.prompt_tokens) {
+            claim.judge(reported);
+        }
         let Some(decision) = &self.decision else { return };
         metrics::counter!("kvasir_decisions_total", "model" => model.clone(),
             "policy" => decision.policy, "reason" => decision.reason.as_str())
@@ -129,6 +148,8 @@ impl AccessLog {
             .increment(decision.prompt_tokens);
         metrics::counter!("kvasir_predicted_cached_tokens_total", "model" => model.clone())
             .increment(u64::from(decision.overlap.resident()));
+        metrics::counter!("kvasir_pending_cached_tokens_total", "model" => model.clone())
+            .increment(u64::from(decision.pending));
         // Only answers that carry a count, with a prompt whose tokens are known, can be judged.
         if let Some(cached) = self.usage.cached_tokens
             && self.tokens == "exact"
@@ -162,8 +183,10 @@ impl Drop for AccessLog {
             trust = decision.map(|d| d.trust.to_string()),
             level = self.level,
             tokens = self.tokens,
+            token_source = self.token_source,
             prompt_tokens = decision.map(|d| d.prompt_tokens),
             overlap_tokens = decision.map(|d| d.overlap.resident()),
+            pending_tokens = decision.map(|d| d.pending),
             reported_cached_tokens = self.usage.cached_tokens,
             reported_prompt_tokens = self.usage.prompt_tokens,
             candidates = decision.map(|d| d.candidates),

@@ -1,6 +1,6 @@
 //! What every request shares.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +27,9 @@ pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Unanswered keep-alive probes before a connection counts as broken.
 pub(crate) const KEEPALIVE_RETRIES: u32 = 3;
 
+/// The usual size limit of a request's head, in bytes.
+pub const DEFAULT_HEAD_BYTES: usize = 400 << 10;
+
 /// Renders the process-wide metric families.
 pub type MetricsPage = Arc<dyn Fn() -> String + Send + Sync>;
 
@@ -41,6 +44,8 @@ pub struct Settings {
     pub forward_paths: Vec<String>,
     /// How long a connection to an engine may take.
     pub connect_timeout: Duration,
+    /// The largest head of a request, in bytes; longer ones are answered with 431. At least 8192.
+    pub max_head_bytes: usize,
     /// How many prompts may be tokenised at one time.
     pub tokenizer_threads: usize,
 }
@@ -50,6 +55,8 @@ pub struct App {
     pub(crate) settings: Settings,
     pub(crate) upstream: Client<HttpConnector, Full<Bytes>>,
     pub(crate) tokenizer_permits: Arc<Semaphore>,
+    /// For reading long bodies and headers, which must not wait for tokenizers.
+    pub(crate) reader_permits: Arc<Semaphore>,
     pub(crate) owners: Arc<Owners>,
     fleet: ArcSwap<Fleet>,
     metrics_page: MetricsPage,
@@ -75,10 +82,11 @@ impl App {
             .pool_idle_timeout(UPSTREAM_IDLE)
             .pool_timer(TokioTimer::new())
             .build(connector);
-        let tokenizer_permits = Arc::new(Semaphore::new(settings.tokenizer_threads.max(1)));
+        let permits = || Arc::new(Semaphore::new(settings.tokenizer_threads.max(1)));
+        let (tokenizer_permits, reader_permits) = (permits(), permits());
         let fleet = ArcSwap::from_pointee(fleet);
         let owners = Arc::default();
-        Self { settings, upstream, tokenizer_permits, owners, fleet, metrics_page }
+        Self { settings, upstream, tokenizer_permits, reader_permits, owners, fleet, metrics_page }
     }
 
     /// The fleet now.
@@ -99,6 +107,22 @@ impl App {
             page.push('\n');
         }
         self.fleet.load().render_metrics(&mut page);
+        self.render_threads(&mut page);
         page
+    }
+
+    /// How many tokenizer threads there are, and how many are at work.
+    fn render_threads(&self, page: &mut String) {
+        let threads = self.settings.tokenizer_threads.max(1);
+        let busy = threads.saturating_sub(self.tokenizer_permits.available_permits());
+        for (name, help, value) in [
+            ("tokenizer_threads", "Prompts that may be tokenised at one time.", threads),
+            ("tokenizer_threads_busy", "Prompts being tokenised off the async threads.", busy),
+        ] {
+            let _ = writeln!(
+                page,
+                "# HELP kvasir_{name} {help}\n# TYPE kvasir_{name} gauge\nkvasir_{name} {value}"
+            );
+        }
     }
 }

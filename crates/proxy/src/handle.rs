@@ -13,6 +13,7 @@ use crate::app::App;
 use crate::attempts::try_engines;
 use crate::forward::Started;
 use crate::owners::Owner;
+use crate::parity::Judge;
 use crate::plan::{Plan, waits};
 use crate::refusal::Refusal;
 use crate::relay::{AnswerBody, Relay};
@@ -52,7 +53,7 @@ pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Respons
             Ok((started, chosen)) => {
                 let stores = matches!(route, Route::Api(Api::Responses));
                 let model = stores.then(|| plan.resolved.pool.model());
-                return answer(&app, started, chosen, model, log);
+                return answer(&app, started, chosen, model, plan.judge.clone(), log);
             }
             Err(refusal) => refusal,
         },
@@ -68,6 +69,7 @@ fn answer(
     started: Started,
     chosen: Chosen,
     stores: Option<&str>,
+    judge: Option<Judge>,
     mut log: AccessLog,
 ) -> Response<AnswerBody> {
     let Started { mut head, first, rest } = started;
@@ -77,6 +79,10 @@ fn answer(
         .headers
         .get(header::CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    if !head.status.is_success() {
+        reservation.uncounted();
+        reservation.not_computed();
+    }
     reservation.first_data(is_stream && head.status.is_success());
     log.first_data(is_stream);
     log.status = head.status.as_u16();
@@ -92,15 +98,16 @@ fn answer(
         let url = reservation.endpoint().url();
         (Arc::clone(&app.owners), Owner { model: model.into(), url: url.into() })
     });
-    let relay = Relay::new(first, rest, reservation, stores, log);
+    let relay = Relay::new(first, rest, reservation, stores, judge, log);
     Response::from_parts(head, Either::Right(Box::new(relay)))
 }
 
 /// The text of `x-kvasir-reason`.
 fn reason(decision: &Decision, level: &str, tokens: &str) -> String {
-    let Decision { policy, reason, overlap, trust, prompt_tokens, .. } = decision;
+    let Decision { policy, reason, overlap, pending, trust, prompt_tokens, .. } = decision;
+    let pending = if *pending > 0 { format!("; pending={pending}") } else { String::new() };
     format!(
-        "policy={policy}; reason={}; overlap={}; prompt={prompt_tokens}; level={level}; \
+        "policy={policy}; reason={}; overlap={}{pending}; prompt={prompt_tokens}; level={level}; \
          tokens={tokens}; trust={trust}",
         reason.as_str(),
         overlap.resident(),

@@ -2,6 +2,8 @@
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
+use crate::token_header;
+
 /// Headers that belong to one connection, not to the message (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [HeaderName; 7] = [
     header::CONNECTION,
@@ -43,6 +45,9 @@ pub(crate) fn to_engine(
     headers.remove(header::HOST);
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::EXPECT);
+    // For the gateway alone, and longer than heads engines take.
+    headers.remove(token_header::OWN);
+    headers.remove(token_header::ROLTER);
     if let Some(value) = authorization {
         headers.insert(header::AUTHORIZATION, value.clone());
     }
@@ -77,6 +82,8 @@ mod tests {
             ("host", "gateway"),
             ("content-length", "3"),
             ("expect", "100-continue"),
+            ("x-kvasir-token-ids", "1,2"),
+            ("x-rolter-vllm-token-ids", "1,2"),
             ("authorization", "Bearer client"),
             ("x-vendor", "kept"),
             ("traceparent", "00-1"),

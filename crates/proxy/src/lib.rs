@@ -18,14 +18,17 @@ mod handle;
 mod headers;
 mod own;
 mod owners;
+mod parity;
 mod plan;
 mod prompt;
+mod reading;
 mod refusal;
 mod relay;
 mod request_body;
 mod route;
 mod server;
+mod token_header;
 mod usage;
 
-pub use self::app::{App, MetricsPage, Settings};
+pub use self::app::{App, DEFAULT_HEAD_BYTES, MetricsPage, Settings};
 pub use self::server::serve;

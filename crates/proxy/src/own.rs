@@ -1,7 +1,7 @@
 //! What is answered from own state: models, health, readiness, metrics.
 
 use http::{HeaderValue, Response, StatusCode, header};
-use kvasir_fleet::{Fleet, Pool};
+use kvasir_fleet::{Fleet, HitExample, ParityPart, Pool, TokenExample, TokenState};
 use serde_json::{Value, json};
 
 use crate::relay::{AnswerBody, whole};
@@ -77,7 +77,56 @@ fn pool_state(pool: &Pool) -> Value {
             (member.name(), state.into())
         })
         .collect();
-    json!({ "ready": pool.is_ready(), "endpoints": endpoints })
+    let parity: serde_json::Map<String, Value> = ParityPart::ALL
+        .iter()
+        .map(|part| (part.as_str().to_owned(), pool.token_oracle().state(*part).as_str().into()))
+        .collect();
+    let ready = pool.is_ready();
+    let mut state = json!({ "ready": ready, "endpoints": endpoints, "tokenizer_parity": parity });
+    if let Some(parity) = parity_state(pool) {
+        state["parity"] = parity;
+    }
+    state
+}
+
+/// Where engines and predictions differ, with an example each; `None` where nothing was seen.
+fn parity_state(pool: &Pool) -> Option<Value> {
+    let members = pool.members();
+    let hits = members.iter().filter_map(|member| {
+        let HitExample { request_id, api, prompt_tokens, predicted, reported } =
+            member.hit_example()?;
+        let example = json!({
+            "request_id": request_id,
+            "api": api,
+            "prompt_tokens": prompt_tokens,
+            "predicted_cached_tokens": predicted,
+            "reported_cached_tokens": reported,
+        });
+        let trust = member.trust().to_string();
+        Some((member.name(), json!({ "trust": trust, "example": example })))
+    });
+    let hits: serde_json::Map<String, Value> = hits.collect();
+    let tokens = pool.token_parity().states().into_iter().filter_map(|state| {
+        let TokenState { model, api, mismatch, equal, different, example } = state;
+        let TokenExample { request_id, endpoint, streamed, counted, reported } = example?;
+        Some(json!({
+            "model": model,
+            "api": api,
+            "token_mismatch": mismatch,
+            "equal": equal,
+            "different": different,
+            "example": {
+                "request_id": request_id,
+                "endpoint": endpoint,
+                "stream": streamed,
+                "counted_prompt_tokens": counted,
+                "reported_prompt_tokens": reported,
+            },
+        }))
+    });
+    let tokens: Vec<Value> = tokens.collect();
+    let seen = !hits.is_empty() || !tokens.is_empty();
+    seen.then(|| json!({ "over_predicted": hits, "token_counts": tokens }))
 }
 
 fn json_answer(status: StatusCode, value: &Value) -> Response<AnswerBody> {

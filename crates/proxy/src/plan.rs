@@ -11,10 +11,13 @@ use kvasir_prompt::{Api, Envelope, model_of_form};
 
 use crate::access_log::AccessLog;
 use crate::app::App;
-use crate::prompt::{Known, tokenise};
+use crate::parity::{Judge, counts_the_prompt};
+use crate::prompt::{Asked, Known, Source, tokenise};
+use crate::reading;
 use crate::refusal::Refusal;
 use crate::request_body;
 use crate::route::stored_id;
+use crate::token_header;
 
 /// A request that was read and understood as far as routing needs.
 #[derive(Debug)]
@@ -27,6 +30,10 @@ pub(crate) struct Plan {
     pub(crate) repeatable: bool,
     /// The engine that keeps what the request goes on from, where that is known.
     pub(crate) owner: Option<Arc<Endpoint>>,
+    /// For requests whose API is known: compares the answer with what was predicted.
+    pub(crate) judge: Option<Judge>,
+    /// Whether engines hit of it what they hold.
+    comparable: bool,
     known: Known,
     salt: Option<String>,
 }
@@ -45,9 +52,11 @@ impl Plan {
         log.bytes_in = body.len() as u64;
         let envelope = match api {
             _ if !is_json(&parts.headers) => of_form(&parts.headers, &body),
-            Some(_) => Envelope::parse(&body).map_err(|e| Refusal::Malformed(e.to_string()))?,
+            Some(_) => reading::envelope(&app.reader_permits, &body)
+                .await
+                .map_err(|e| Refusal::Malformed(e.to_string()))?,
             // What is sent to other paths may be anything.
-            None => Envelope::parse(&body).unwrap_or_default(),
+            None => reading::envelope(&app.reader_permits, &body).await.unwrap_or_default(),
         };
         log.stream = envelope.stream;
         log.comparable = !envelope.prompt_logprobs;
@@ -61,38 +70,88 @@ impl Plan {
             members.iter().find(|member| *member.url() == *owner.url).cloned()
         });
         log.model = Some(model.clone());
-        let known = match api {
+        let loads = resolved.pool.prompts().loads();
+        let mut known = match api {
             Some(api) if is_json(&parts.headers) => {
-                let salt = envelope.cache_salt.as_deref();
-                tokenise(&resolved.pool, &app.tokenizer_permits, api, &body, salt).await
+                let pool = &resolved.pool;
+                match token_header::read(pool, &app.reader_permits, api, &parts.headers).await {
+                    Some((claim, ids)) if pool.token_headers().believed() => {
+                        log.claim = Some(claim);
+                        Known::of_header(pool, ids)
+                    }
+                    claimed => {
+                        log.claim = claimed.map(|(claim, _)| claim);
+                        let adapted = resolved.adapter.is_some();
+                        let salt = envelope.cache_salt.as_deref();
+                        let request = Asked { api, body: &body, salt, adapted };
+                        tokenise(pool, &app.tokenizer_permits, request).await
+                    }
+                }
             }
             _ => Known::only_size(body.len(), "not_json"),
         };
+        let is_single = known.prompts.as_ref().is_some_and(|prompts| prompts.len() == 1);
+        let judge = api.map(|api| {
+            let (pool, model) = (Arc::clone(&resolved.pool), model.clone());
+            let is_counted = is_single && known.is_exact() && known.source == Source::Local;
+            let counted = (is_counted && counts_the_prompt(api)).then_some(known.count);
+            Judge { pool, model, api, loads, counted }
+        });
+        if let Some(Judge { pool, model, api, .. }) = &judge
+            && known.is_exact()
+            && known.source == Source::Local
+            && pool.token_parity().mismatch(loads, model, api.as_str())
+        {
+            known.doubt();
+        }
         log.tokens = known.tokens;
         log.level = known.level;
+        log.token_source = known.source.as_str();
         // Of several prompts, engines report the cached tokens of one; pooling may hit less than there is.
         let generates = api.is_some_and(Api::is_generation);
-        let is_single = known.prompts.as_ref().is_some_and(|prompts| prompts.len() == 1);
-        log.comparable &= generates && is_single && known.is_exact();
+        // What clients say of their tokens must not speak against an engine's events.
+        let is_own = known.source != Source::Header;
+        log.comparable &= generates && is_single && is_own && known.is_exact();
         let salt = envelope.cache_salt;
-        Ok(Self { resolved, model, body, repeatable: api.is_some(), owner, known, salt })
+        let (comparable, repeatable) = (log.comparable, api.is_some());
+        Ok(Self { resolved, model, body, repeatable, owner, judge, comparable, known, salt })
     }
 
     /// What every engine of the pool holds of it, now.
     pub(crate) fn evidence(&self) -> Evidence {
-        self.resolved.pool.evidence(&PromptTokens {
+        let evidence = self.resolved.pool.evidence(&PromptTokens {
             prompts: self.known.prompts.as_deref(),
             count: self.known.count,
             exact: self.known.is_exact(),
             adapter: self.resolved.adapter.as_deref(),
             salt: self.salt.as_deref(),
-        })
+        });
+        if self.comparable { evidence } else { evidence.not_judged() }
     }
 
     /// Whether its blocks differ from those of a plain prompt by more than tokens.
     pub(crate) fn has_extras(&self) -> bool {
-        self.salt.is_some() || self.resolved.adapter.is_some() || self.known.tokens == "multimodal"
+        self.salt.is_some()
+            || self.resolved.adapter.is_some()
+            || self.known.tokens == "multimodal"
+            || (self.known.source == Source::Header && names_media(&self.body))
     }
+}
+
+/// Whether a body that was not read further may have images or the like in it: inside a JSON string
+/// the quotes would be escaped.
+fn names_media(body: &[u8]) -> bool {
+    const KINDS: [&str; 8] = [
+        "\"image_url\"",
+        "\"input_image\"",
+        "\"image\"",
+        "\"image_embeds\"",
+        "\"input_audio\"",
+        "\"audio_url\"",
+        "\"video_url\"",
+        "\"prompt_embeds\"",
+    ];
+    KINDS.iter().any(|kind| memchr::memmem::find(body, kind.as_bytes()).is_some())
 }
 
 /// The pool: by the body's `model`, else by who keeps what it goes on from, else by the `x-model`

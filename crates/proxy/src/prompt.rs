@@ -4,7 +4,7 @@
 //! beginning only) or `none`.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kvasir_fleet::{Pool, PromptState};
@@ -20,6 +20,31 @@ const LARGEST_ESTIMATE: u64 = 8_192;
 /// How long a prompt waits for a tokenizer thread; then its request is routed by load.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Where a prompt's tokens are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// They are not known.
+    None,
+    /// Token ids in the request's body.
+    Body,
+    /// The model's template and tokenizer here.
+    Local,
+    /// Token ids in a header.
+    Header,
+}
+
+impl Source {
+    /// The word used in logs.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Body => "body",
+            Self::Local => "local",
+            Self::Header => "header",
+        }
+    }
+}
+
 /// What is known of a request's prompts.
 #[derive(Debug)]
 pub(crate) struct Known {
@@ -31,29 +56,92 @@ pub(crate) struct Known {
     pub(crate) level: &'static str,
     /// `exact`, or why they are not known, or not exactly.
     pub(crate) tokens: &'static str,
+    /// Where they are from.
+    pub(crate) source: Source,
+    /// Whether the token ids are what the engine is given.
+    exact: bool,
 }
 
 impl Known {
     /// A prompt of which only the size is known.
     pub(crate) fn only_size(bytes: usize, why: &'static str) -> Self {
         let count = (bytes as u64 / BYTES_PER_TOKEN).min(LARGEST_ESTIMATE);
-        Self { prompts: None, count, level: "none", tokens: why }
+        let source = Source::None;
+        Self { prompts: None, count, level: "none", tokens: why, source, exact: false }
+    }
+
+    /// The prompt whose tokens the client gave in a header.
+    pub(crate) fn of_header(pool: &Pool, ids: Vec<u32>) -> Self {
+        let count = ids.len() as u64;
+        pool.note_prompt(count);
+        Self {
+            prompts: Some(vec![ids]),
+            count,
+            level: "tokens",
+            tokens: "header",
+            source: Source::Header,
+            exact: pool.token_headers().proven(),
+        }
+    }
+
+    /// What was rendered; `asked` and `pool` say whether it can be believed.
+    fn of_rendered(pool: &Pool, asked: &Asked<'_>, rendered: Prompts) -> Self {
+        let Prompts { prompts, tokens: count, level, why, texts, .. } = rendered;
+        pool.note_prompt(count);
+        let given = texts.iter().all(Option::is_none);
+        let source = if given { Source::Body } else { Source::Local };
+        let known = Self {
+            count,
+            level: level.as_str(),
+            tokens: why.as_ref().map_or("approximate", Unrouted::as_str),
+            source,
+            exact: false,
+            prompts: Some(prompts),
+        };
+        if level != Level::Tokens {
+            return known;
+        }
+        let oracle = pool.token_oracle();
+        if source == Source::Local
+            && !asked.adapted
+            && let Some([ids]) = known.prompts.as_deref()
+        {
+            oracle.offer(asked.api, asked.body, ids);
+        }
+        if source == Source::Local && oracle.differs(asked.api) {
+            let mut known = known;
+            known.doubt();
+            return known;
+        }
+        Self { tokens: "exact", exact: true, ..known }
+    }
+
+    /// Engines count the tokens of such prompts otherwise: theirs are other tokens.
+    pub(crate) fn doubt(&mut self) {
+        self.level = Level::Text.as_str();
+        self.tokens = "token_mismatch";
+        self.exact = false;
     }
 
     /// Whether the token ids are what the engine is given.
     pub(crate) fn is_exact(&self) -> bool {
-        self.prompts.is_some() && self.tokens == "exact"
+        self.exact
     }
 }
 
+/// A request whose prompts are to be tokenised.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) api: Api,
+    pub(crate) body: &'a Bytes,
+    pub(crate) salt: Option<&'a str>,
+    /// It is for a LoRA adapter.
+    pub(crate) adapted: bool,
+}
+
 /// Tokenises a request for `pool`, if it can be done.
-pub(crate) async fn tokenise(
-    pool: &Pool,
-    permits: &Arc<Semaphore>,
-    api: Api,
-    body: &Bytes,
-    salt: Option<&str>,
-) -> Known {
+pub(crate) async fn tokenise(pool: &Pool, permits: &Arc<Semaphore>, asked: Asked<'_>) -> Known {
+    let Asked { api, body, .. } = asked;
     if matches!(api, Api::Tokenize | Api::Detokenize) {
         return Known::only_size(body.len(), "unsupported_api");
     }
@@ -62,13 +150,22 @@ pub(crate) async fn tokenise(
         PromptState::Pending => (None, "tokenizer_pending"),
         PromptState::Missing(_) => (None, "no_tokenizer"),
     };
-    let salt = salt.map(str::to_owned);
-    let render = move |body: &[u8]| match &renderer {
-        Some(renderer) => renderer.prompts_salted(api, body, salt.as_deref()).map_err(|why| {
-            tracing::debug!(%why, "prompt not tokenised");
-            why.as_str()
-        }),
-        None => given_ids(api, body).ok_or(without),
+    let (salt, limits) = (asked.salt.map(str::to_owned), pool.prompts().limits());
+    let timed = renderer.as_ref().map(|_| pool.model().to_owned());
+    let render = move |body: &[u8]| {
+        let start = Instant::now();
+        let rendered = match &renderer {
+            Some(renderer) => renderer.prompts_salted(api, body, salt.as_deref()).map_err(|why| {
+                tracing::debug!(%why, "prompt not tokenised");
+                why.as_str()
+            }),
+            None => given_ids(api, body, limits).ok_or(without),
+        };
+        if let Some(model) = timed {
+            metrics::histogram!("kvasir_tokenize_seconds", "model" => model)
+                .record(start.elapsed());
+        }
+        rendered
     };
     let rendered = if body.len() <= INLINE_BYTES {
         render(body)
@@ -86,14 +183,7 @@ pub(crate) async fn tokenise(
         work.await.unwrap_or(Err("tokenizer"))
     };
     match rendered {
-        Ok(Prompts { prompts, tokens: count, level, why, .. }) => {
-            pool.note_prompt(count);
-            let tokens = match level {
-                Level::Tokens => "exact",
-                _ => why.as_ref().map_or("approximate", Unrouted::as_str),
-            };
-            Known { prompts: Some(prompts), count, level: level.as_str(), tokens }
-        }
+        Ok(rendered) => Known::of_rendered(pool, &asked, rendered),
         Err(why) => Known::only_size(body.len(), why),
     }
 }

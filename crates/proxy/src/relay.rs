@@ -12,6 +12,7 @@ use kvasir_fleet::Reservation;
 
 use crate::access_log::AccessLog;
 use crate::owners::{IdTap, Owner, Owners};
+use crate::parity::Judge;
 use crate::usage::UsageTap;
 
 /// An answer of our own, or an engine's.
@@ -32,6 +33,8 @@ pub(crate) struct Relay {
     /// Waits for the id of what the engine stores.
     stores: Option<Box<Stores>>,
     ended: bool,
+    /// Compares the answer with what was predicted of it, when it is over.
+    judge: Option<Box<Judge>>,
     log: AccessLog,
     reservation: Reservation,
 }
@@ -49,11 +52,14 @@ impl Relay {
         rest: Incoming,
         reservation: Reservation,
         stores: Option<(Arc<Owners>, Owner)>,
+        judge: Option<Judge>,
         log: AccessLog,
     ) -> Self {
         let stores =
             stores.map(|(owners, owner)| Box::new(Stores { tap: IdTap::default(), owners, owner }));
-        Self { first, rest, tap: UsageTap::new(), stores, ended: false, log, reservation }
+        let tap = UsageTap::new(judge.as_ref().map(|judge| judge.api));
+        let judge = judge.map(Box::new);
+        Self { first, rest, tap, stores, ended: false, judge, log, reservation }
     }
 
     fn note(&mut self, frame: &Frame<Bytes>) {
@@ -121,9 +127,11 @@ impl Drop for Relay {
             self.log.complete();
         }
         let mut usage = self.tap.found();
-        if usage.prompt_tokens.is_some() {
-            let endpoint = self.reservation.endpoint();
-            usage.cached_tokens = endpoint.reported_cached_tokens(usage.cached_tokens);
+        if !self.log.is_complete() {
+            self.reservation.uncounted();
+        }
+        if let Some(judge) = &self.judge {
+            usage.cached_tokens = judge.judge(self.reservation.endpoint(), &self.log, usage);
         }
         self.log.usage = usage;
     }

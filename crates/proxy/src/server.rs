@@ -62,6 +62,8 @@ fn serve_connection(app: &Arc<App>, stream: TcpStream, graceful: &GracefulShutdo
         tracing::debug!(%error, "TCP keep-alive not set");
     }
     let app = Arc::clone(app);
+    // hyper takes no less.
+    let head_bytes = app.settings.max_head_bytes.max(8_192);
     let service = service_fn(move |request| {
         let app = Arc::clone(&app);
         async move { Ok::<_, Infallible>(handle(app, request).await) }
@@ -69,6 +71,7 @@ fn serve_connection(app: &Arc<App>, stream: TcpStream, graceful: &GracefulShutdo
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(head_bytes)
         .serve_connection(TokioIo::new(stream), service);
     let connection = graceful.watch(connection);
     tokio::spawn(async move {

@@ -1,10 +1,13 @@
 //! Reads two numbers out of an answer as it passes: what the engine says of its prompt cache.
 
 use bytes::Bytes;
+use kvasir_prompt::Api;
 use memchr::memmem::Finder;
 
 const CACHED: &[u8] = b"\"cached_tokens\":";
 const PROMPT: &[u8] = b"\"prompt_tokens\":";
+/// The same in answers of `/v1/responses`.
+const INPUT: &[u8] = b"\"input_tokens\":";
 /// The longer key, blanks, and the digits of a number.
 const CARRY: usize = 48;
 
@@ -14,6 +17,7 @@ const CARRY: usize = 48;
 pub(crate) struct UsageTap {
     cached: Finder<'static>,
     prompt: Finder<'static>,
+    prompt_key: usize,
     /// The end of what was seen, for keys cut in two.
     carry: Vec<u8>,
     found: Usage,
@@ -27,10 +31,12 @@ pub(crate) struct Usage {
 }
 
 impl UsageTap {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(api: Option<Api>) -> Self {
+        let key = if api == Some(Api::Responses) { INPUT } else { PROMPT };
         Self {
             cached: Finder::new(CACHED),
-            prompt: Finder::new(PROMPT),
+            prompt: Finder::new(key),
+            prompt_key: key.len(),
             carry: Vec::with_capacity(2 * CARRY),
             found: Usage::default(),
         }
@@ -60,7 +66,7 @@ impl UsageTap {
         if let Some(number) = last_number(&self.cached, CACHED.len(), bytes) {
             self.found.cached_tokens = Some(number);
         }
-        if let Some(number) = last_number(&self.prompt, PROMPT.len(), bytes) {
+        if let Some(number) = last_number(&self.prompt, self.prompt_key, bytes) {
             self.found.prompt_tokens = Some(number);
         }
     }
@@ -88,7 +94,11 @@ mod tests {
         {"prompt_tokens":230,"total_tokens":231,"prompt_tokens_details":{"cached_tokens": 192}}}"#;
 
     fn read(pieces: &[&[u8]]) -> Usage {
-        let mut tap = UsageTap::new();
+        read_as(None, pieces)
+    }
+
+    fn read_as(api: Option<Api>, pieces: &[&[u8]]) -> Usage {
+        let mut tap = UsageTap::new(api);
         for piece in pieces {
             tap.see(&Bytes::copy_from_slice(piece));
         }
@@ -106,6 +116,14 @@ mod tests {
         }
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
         assert_eq!(read(&single), FOUND);
+    }
+
+    #[test]
+    fn responses_have_words_of_their_own() {
+        let answer =
+            br#"{"usage":{"input_tokens":230,"input_tokens_details":{"cached_tokens":192}}}"#;
+        assert_eq!(read_as(Some(Api::Responses), &[answer]), FOUND);
+        assert_eq!(read(&[answer]).prompt_tokens, None);
     }
 
     #[test]

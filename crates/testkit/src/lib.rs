@@ -2,6 +2,7 @@
 //!
 //! - [`engine`]: an OpenAI-compatible HTTP engine whose every answer, delay and
 //!   failure is scripted, and which records what happened to each request.
+//! - [`live`]: real vLLM servers, for tests that are run on purpose.
 //! - [`publisher`]: the engine's KV-event publisher and replay socket.
 //! - [`client`]: an HTTP/1.1 client that shows bytes as they arrive and can
 //!   misbehave on purpose.
@@ -12,6 +13,7 @@
 
 pub mod client;
 pub mod engine;
+pub mod live;
 mod poll;
 pub mod publisher;
 

@@ -173,9 +173,15 @@ async fn tensorrt_llm_is_polled_where_the_configuration_says_so() {
     until_blocks(&gateway, 4.0).await;
     assert_eq!(ask(&gateway, &ids(1, 100)).await, (0, 96));
     assert_eq!(ask(&gateway, &ids(1001, 70)).await, (64, 64));
+    // Its stream is counted as those that are subscribed to.
+    let page = gateway.metrics().await;
+    let counted = |name: &str| page.sum(&format!("kvasir_stream_{name}_total"), &[]);
+    assert_eq!((counted("gaps"), counted("disconnects")), (Some(1.0), Some(0.0)));
+    assert!(counted("batches") >= Some(4.0), "{:?}", counted("batches"));
     // A question that fails may have taken events with it.
     trt.engine.set_page("/kv_cache_events", Reply::ResetBeforeHead);
     until_trust(&gateway, "absent(disconnected)").await;
+    gateway.until_metric("kvasir_stream_disconnects_total", &[], 1.0).await;
     trt.engine.set_page("/kv_cache_events", None);
     until_trust(&gateway, "suspect(life_in_doubt)").await;
     assert_eq!(ask(&gateway, &ids(2001, 70)).await, (0, 0));

@@ -1,5 +1,7 @@
 //! What happens to the picture of a cache when its stream of events is disturbed.
 
+use http::StatusCode;
+use kvasir_testkit::engine::Reply;
 use kvasir_testkit::eventually_async;
 use kvasir_testkit::publisher::payload;
 
@@ -176,6 +178,29 @@ async fn evicted_and_cleared_blocks_are_not_credited() {
     replica.publish(payload::cleared());
     gateway.until_blocks(&replica, 0).await;
     assert_eq!(ask(&gateway, &ids(1, 80)).await, credit(0, "exact"));
+}
+
+/// A sleeping engine's cache is gone, and it may never flush the event that says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_slept_is_credited_with_nothing_it_held_before() {
+    let replica = Replica::start().await;
+    let gateway = over(&replica, "exact").await;
+    ask(&gateway, &ids(1, 64)).await;
+    gateway.until_blocks(&replica, 4).await;
+    let says = |awake: &'static str| {
+        let page = Reply::Status(StatusCode::OK, http::HeaderMap::new(), awake.into());
+        replica.engine.set_page("/metrics", page);
+    };
+    says("vllm:engine_sleep_state{sleep_state=\"awake\"} 0.0\n");
+    gateway.until_blocks(&replica, 0).await;
+    let refused = gateway.post(COMPLETIONS, &completion(&ids(1, 64))).await;
+    assert_eq!(refused.status, 503);
+    replica.engine.reset_cache();
+    says("vllm:engine_sleep_state{sleep_state=\"awake\"} 1.0\n");
+    gateway.until_metric("kvasir_pool_ready", &[], 1.0).await;
+    assert_eq!(ask(&gateway, &ids(1, 64)).await, credit(0, "exact"));
+    gateway.until_blocks(&replica, 4).await;
+    assert_eq!(ask(&gateway, &ids(1, 64)).await, credit(48, "exact"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

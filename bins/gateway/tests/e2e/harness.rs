@@ -39,7 +39,8 @@ pub(crate) fn pool(model: &str, engines: &[&FakeEngine]) -> Value {
 /// The same by URLs.
 pub(crate) fn pool_at(model: &str, urls: &[String]) -> Value {
     let endpoints: Vec<Value> = urls.iter().map(|url| json!({ "url": url })).collect();
-    json!({"model": model, "tokenizer_dir": Golden::staged(), "endpoints": endpoints})
+    json!({"model": model, "tokenizer_dir": Golden::staged(), "token_parity": "off",
+        "endpoints": endpoints})
 }
 
 /// `count` token ids from `first` on. The staged vocabulary has 4096.

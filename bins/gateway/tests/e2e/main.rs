@@ -5,13 +5,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod answers;
+mod budget;
 mod cancellation;
 mod configuration;
 mod engines;
 mod events;
 mod failure;
 mod harness;
+mod live;
 mod own;
+mod parity;
+mod pending;
 mod policies;
 mod requests;
 mod routing;
@@ -19,4 +23,5 @@ mod shapes;
 mod shutdown;
 mod sims;
 mod tenants;
+mod tokens;
 mod url_mode;

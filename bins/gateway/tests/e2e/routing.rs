@@ -56,6 +56,7 @@ async fn a_warm_prompt_goes_to_the_replica_that_holds_it() {
             policy: policy.to_owned(),
             reason: cold.to_owned(),
             overlap: 0,
+            pending: 0,
             prompt: 70,
             level: "tokens".to_owned(),
             tokens: "exact".to_owned(),

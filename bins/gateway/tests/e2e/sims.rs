@@ -2,9 +2,11 @@
 //! late, lost or of another life. What engines report as cached is what the gateway must have
 //! predicted.
 
+mod burst;
 mod clients;
 mod events;
 mod failure;
+mod identity;
 mod ranks;
 mod routing;
 
@@ -60,7 +62,7 @@ impl Sim {
             num_blocks: blocks + 1,
             max_model_len: blocks * 16,
             cost,
-            ..EngineConfig::default()
+            ..config.engine
         };
         let model = "tiny".to_owned();
         let config = SimServerConfig { engine, model, faults: true, ..config };

@@ -8,7 +8,10 @@ use anyhow::{Context, Result, bail};
 use http::Uri;
 use kvasir_balance::PolicyKind;
 use kvasir_demo::StagedModel;
-use kvasir_fleet::{EndpointSpec, Fleet, FleetSpec, PoolSpec, PromptState, RankAddressingKind};
+use kvasir_fleet::{
+    BlockIdentity, EndpointSpec, Fleet, FleetSpec, ParityMode, PoolSpec, PromptState,
+    RankAddressingKind, TokenSpec,
+};
 use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;
 use kvasir_proxy::{App, Settings, serve};
@@ -47,7 +50,10 @@ impl Gateway {
             policy,
             tokenizer_dir: Some(model.staged().to_owned()),
             authorization: None,
+            // The engines' own work is what is shown.
+            tokens: TokenSpec { parity: ParityMode::Off, ..TokenSpec::default() },
             rank_addressing: RankAddressingKind::None,
+            identity: BlockIdentity::Tokens,
             endpoints: engines.iter().map(|url| endpoint(url)).collect::<Result<_>>()?,
         };
         let connect_timeout = Duration::from_secs(2);
@@ -59,6 +65,7 @@ impl Gateway {
             decision_headers: true,
             forward_paths: Vec::new(),
             connect_timeout,
+            max_head_bytes: kvasir_proxy::DEFAULT_HEAD_BYTES,
             tokenizer_threads: std::thread::available_parallelism().map_or(1, usize::from),
         };
         // The fleet's own families are on the page all the same.

@@ -1,6 +1,6 @@
 //! `latency`: the least latency added to this request and to those in flight. The default.
 //!
-//! For a candidate with credited cached tokens `C` of a prompt of `P`, prefill rate `r`, queued
+//! For a candidate with credited tokens `C`, resident and pending, of a prompt of `P`, prefill rate `r`, queued
 //! prefill tokens `Q` and `n` requests in flight, in seconds:
 //!
 //! ```text
@@ -8,6 +8,9 @@
 //! wait = Q / r
 //! cost = wait + own + own * (1 + n / 4)
 //! ```
+//!
+//! What is pending costs this request nothing of its own: it waits until that is computed, and that
+//! is part of `Q`.
 //!
 //! The last term is the delay this choice imposes on whoever is already there and on whoever comes
 //! next. Costs within the larger of 5 % and 5 ms of the lowest tie: the least own work wins, then
@@ -82,7 +85,7 @@ fn cheapest(
         (candidate.uncached(query.prompt_tokens), candidate.load.in_flight)
     };
     let index = smallest_by(tied, key, rng)?;
-    let warm = candidates[index].cached() > 0;
+    let warm = candidates[index].overlap.resident() > 0;
     let reason = if warm { Reason::LeastLatencyWarm } else { Reason::LeastLatencyCold };
     Some(Choice { index, reason, scores, detail: "" })
 }

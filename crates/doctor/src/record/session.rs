@@ -180,13 +180,21 @@ impl<W: Write> Session<W> {
 
     /// The engine's own tokens of a text prompt; null where that cannot be asked.
     async fn tokenize(&self, path: &str, body: &Map<String, Value>) -> Value {
-        let is_text = |prompt: &Value| prompt.is_string();
-        if !body.contains_key("messages") && !body.get("prompt").is_some_and(is_text) {
+        // A list of one text is a text; `/tokenize` takes no lists.
+        let text = match body.get("prompt") {
+            Some(Value::Array(list)) => <&[Value; 1]>::try_from(list.as_slice()).ok().map(|[t]| t),
+            prompt => prompt,
+        };
+        let text = text.filter(|prompt| prompt.is_string());
+        if !body.contains_key("messages") && text.is_none() {
             return Value::Null;
         }
         let fields = body.iter().filter(|(name, _)| TOKENIZED.contains(&name.as_str()));
         let mut asked: Map<String, Value> =
             fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+        if let Some(text) = text {
+            asked.insert("prompt".to_owned(), text.clone());
+        }
         if path.contains("chat") {
             asked.entry("add_generation_prompt").or_insert(true.into());
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kvasir_fleet::{EngineCard, Picture, PromptTokens};
+use kvasir_fleet::{BlockIdentity, EngineCard, Picture, PromptTokens};
 use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_events::stream::{Output, Stream, StreamConfig};
 use kvasir_kv_events::{Event, Update};
@@ -25,6 +25,7 @@ const MAX_CHANGES: usize = 100;
 pub(super) struct Playback {
     source: Source,
     stream: Stream,
+    identity: BlockIdentity,
     picture: Picture,
     history: History,
     /// Virtual time.
@@ -41,10 +42,11 @@ impl Playback {
     pub(super) fn new(
         capture: &Capture,
         source: &Source,
+        identity: &BlockIdentity,
         card: &EngineCard,
     ) -> Result<Self, ResidencyError> {
         let history = History::of(capture, &source.name);
-        let mut playback = Self::with(source.clone(), history)?;
+        let mut playback = Self::with(source.clone(), identity, history)?;
         // Recorders that do not say when they were connected were so from the beginning.
         let tells =
             |line: &Line| line.source.name == source.name && matches!(line.item, Item::Link(_));
@@ -56,7 +58,11 @@ impl Playback {
         Ok(playback)
     }
 
-    fn with(source: Source, history: History) -> Result<Self, ResidencyError> {
+    fn with(
+        source: Source,
+        identity: &BlockIdentity,
+        history: History,
+    ) -> Result<Self, ResidencyError> {
         let config = StreamConfig { replay: history.has_socket(), ..StreamConfig::default() };
         // Nobody else's blocks are here that could collide.
         let inventory = Arc::new(Inventory::new(KeySpace::fixed(), Limits::default()));
@@ -64,7 +70,8 @@ impl Playback {
             source,
             idle_check: config.idle_check,
             stream: Stream::new(config, 1),
-            picture: Picture::new(inventory).ok_or(ResidencyError::NoRoom)?,
+            picture: Picture::new(inventory, identity.clone()).ok_or(ResidencyError::NoRoom)?,
+            identity: identity.clone(),
             history,
             now: Instant::now(),
             clock: None,
@@ -110,7 +117,8 @@ impl Playback {
         let compared = self.history.replayed(replay);
         self.let_pass(self.idle_check.saturating_mul(2), card);
         let rebuilt = (replay.from == 0).then(|| {
-            let mut alone = Self::with(self.source.clone(), History::of_replay(replay)).ok()?;
+            let history = History::of_replay(replay);
+            let mut alone = Self::with(self.source.clone(), &self.identity, history).ok()?;
             alone.stream.connected(alone.now);
             alone.carry_out(card);
             Some(alone.state())
@@ -141,6 +149,11 @@ impl Playback {
     /// Tokens of a prompt that the engine is expected to hit.
     pub(super) fn predict(&self, tokens: &PromptTokens<'_>, card: &EngineCard) -> u32 {
         self.picture.predict(tokens, card).resident()
+    }
+
+    /// What the hashes in its events say of the contract that made them.
+    pub(super) fn hash_contract(&self) -> String {
+        self.picture.hash_contract().to_string()
     }
 
     pub(super) fn state(&self) -> SourceState {

@@ -11,6 +11,10 @@ pub struct Residency {
     /// The engine and its version, such as `vllm 0.32.0`, where the recording tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
+    /// What the hashes in each publisher's events say of the contract that made them, such as
+    /// `verified(vllm sha256_cbor)`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hash_contracts: Vec<String>,
     /// The recorded steps, in order.
     pub steps: Vec<Step>,
     /// Every request of one prompt whose cached tokens are known.

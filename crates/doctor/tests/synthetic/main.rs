@@ -38,8 +38,15 @@ fn the_files_are_what_is_made_here() {
 
 #[test]
 fn what_can_be_followed_is_predicted() {
-    for (name, hits) in [("warm-divisible", 4), ("tiers", 5), ("prompt-logprobs", 1), ("reset", 1)]
-    {
+    for (name, hits) in [
+        ("warm-divisible", 4),
+        ("tiers", 5),
+        ("prompt-logprobs", 1),
+        ("reset", 1),
+        ("sliding-window", 6),
+        ("mamba", 3),
+        ("lookahead", 4),
+    ] {
         let found = played(name);
         assert!(found.requests.len() >= 3 && found.left_out.is_empty(), "{name}");
         for request in &found.requests {
@@ -71,6 +78,24 @@ fn what_is_not_announced_is_noted() {
         ]
     );
     assert_eq!(noted("reset"), [(step("after_reset"), "reset_not_announced", 96)]);
+}
+
+/// What the events say is what is predicted: EAGLE's dropped block is in none of them. A gateway
+/// that has learned from answers that an engine drops one predicts what is reported from then on;
+/// this test is then about the first requests only.
+#[test]
+fn without_a_learned_hit_profile_eagle_is_predicted_one_block_more() {
+    let found = played("eagle");
+    assert!(found.requests.len() == 24 && found.left_out.is_empty());
+    for request in &found.requests {
+        let [predicted, reported] =
+            [request.predicted_cached_tokens, request.reported_cached_tokens];
+        let dropped = if request.step.starts_with("warm_") { 16 } else { 0 };
+        assert_eq!(predicted, reported + dropped, "{}", request.step);
+        assert!(reported > 0 || dropped == 0, "{}", request.step);
+        assert_eq!(request.note, None);
+    }
+    assert!(found.steps.iter().all(|step| step.trust == "exact"));
 }
 
 #[test]

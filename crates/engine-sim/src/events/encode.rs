@@ -25,6 +25,7 @@ pub enum HashForm {
 pub struct EventFormat {
     version: Version,
     hashes: HashForm,
+    tokens: bool,
 }
 
 /// A field of an event: its name, the first release that has it, and whether it has a default.
@@ -40,7 +41,13 @@ impl EventFormat {
     /// The format of a release.
     #[must_use]
     pub fn new(version: Version, hashes: HashForm) -> Self {
-        Self { version, hashes }
+        Self { version, hashes, tokens: true }
+    }
+
+    /// The same without tokens: stored blocks are told by their hashes alone.
+    #[must_use]
+    pub fn without_tokens(self) -> Self {
+        Self { tokens: false, ..self }
     }
 
     /// The payload of one batch.
@@ -154,7 +161,9 @@ const STORED: &[Field<Box<BlockStored>>] = &[
     required!("parent_block_hash", (0, 9, 0), |out, e, format| {
         optional(out, e.parent_block_hash.as_ref(), |out, hash| format.hash(out, hash));
     }),
-    required!("token_ids", (0, 9, 0), |out, e, _| tokens(out, &e.token_ids)),
+    required!("token_ids", (0, 9, 0), |out, e, format| {
+        tokens(out, if format.tokens { &e.token_ids } else { &[] });
+    }),
     required!("block_size", (0, 9, 0), |out, e, _| out.uint(e.block_size.into())),
     required!("lora_id", (0, 9, 0), |out, e, _| optional(out, e.lora_id, Writer::uint)),
     required!("medium", (0, 10, 2), |out, e, _| text(out, e.medium)),

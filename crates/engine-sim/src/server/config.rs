@@ -39,6 +39,8 @@ pub struct SimServerConfig {
     pub version: String,
     /// How events show block hashes.
     pub hash_form: HashForm,
+    /// Whether events carry the tokens of stored blocks.
+    pub event_tokens: bool,
     /// What `/metrics` calls the hash algorithm (`prefix_caching_hash_algo`).
     pub hash_algorithm: String,
     /// Batches kept for replay.
@@ -74,6 +76,7 @@ impl Default for SimServerConfig {
             ranks: 1,
             version: EngineConfig::DEFAULT_VERSION.to_string(),
             hash_form: HashForm::Int,
+            event_tokens: true,
             hash_algorithm: "sha256".to_owned(),
             buffer_steps: 10_000,
             report_cached_tokens: true,
@@ -130,7 +133,10 @@ impl SimServerConfig {
         Ok(Plan {
             engine,
             version,
-            format: EventFormat::new(version, self.hash_form),
+            format: match EventFormat::new(version, self.hash_form) {
+                format if self.event_tokens => format,
+                format => format.without_tokens(),
+            },
             events,
             replay,
         })

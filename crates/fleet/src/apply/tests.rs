@@ -3,6 +3,9 @@ use kvasir_kv_events::{Batch, Medium, Schema, SpecKind, Why};
 use kvasir_kv_hash::KeySpace;
 
 use super::*;
+use crate::credit::Credit;
+
+mod hashes;
 
 const SIZE: u32 = 2;
 
@@ -21,10 +24,7 @@ impl Rig {
     }
 
     fn apply(&mut self, stored: BlockStored) {
-        let events = vec![Event::Stored(stored)];
-        let batch = Batch { ts: 0.0, rank: None, events, unknown_events: 0 };
-        let update = Update::Batch { seq: 0, replayed: false, batch, payload: Arc::default() };
-        self.applier.apply(&update, &EngineCard::default());
+        self.applier.apply(&update(stored), &EngineCard::default());
     }
 
     /// Blocks held of a prompt whose block `n` is `SIZE` times the token `n`.
@@ -98,6 +98,86 @@ fn groups_of_hybrid_models_are_followed() {
     assert_eq!((rig.held(&prompt(4)), rig.applier.trust()), (0, unsupported));
 }
 
+/// A state behind every two blocks, as a group of twice the block size tells of it.
+fn states(blocks: u32, hashes: &[u64]) -> BlockStored {
+    BlockStored {
+        block_hashes: hashes.iter().map(|hash| kvasir_inventory::EngineHash(*hash)).collect(),
+        block_size: 2 * SIZE,
+        ..in_group(1, SpecKind::Mamba, stored(blocks))
+    }
+}
+
+#[test]
+fn states_behind_several_blocks_are_followed() {
+    let mut rig = Rig::new(Limits::default());
+    rig.apply(in_group(0, SpecKind::FullAttention, stored(5)));
+    assert_eq!(rig.held(&prompt(5)), 5);
+    // All states, or the last one only: either is known by its last block's hash.
+    rig.apply(states(4, &[2, 4]));
+    assert_eq!((rig.held(&prompt(5)), rig.held(&prompt(3)), rig.held(&prompt(1))), (4, 2, 0));
+    let removed = |group, hash| BlockRemoved {
+        block_hashes: vec![kvasir_inventory::EngineHash(hash)],
+        medium: Medium::Known(Tier::Device),
+        group: Some(group),
+    };
+    let remove = |rig: &mut Rig, group, hash| {
+        let events = vec![Event::Removed(removed(group, hash))];
+        let batch = Batch { ts: 0.0, rank: None, events, unknown_events: 0 };
+        let update = Update::Batch { seq: 0, replayed: false, batch, payload: Arc::default() };
+        rig.applier.apply(&update, &EngineCard::default());
+    };
+    remove(&mut rig, 1, 4);
+    assert_eq!(rig.held(&prompt(5)), 2);
+    rig.apply(states(4, &[4]));
+    assert_eq!(rig.held(&prompt(5)), 4);
+    // A hole in the other group ends what is held before the state.
+    remove(&mut rig, 0, 3);
+    assert_eq!((rig.held(&prompt(5)), rig.applier.trust()), (2, Trust::Exact));
+    // One of the size of the other blocks goes by its handle, too.
+    rig.apply(in_group(0, SpecKind::FullAttention, stored(5)));
+    let parent = Some(kvasir_inventory::EngineHash(2));
+    let five = BlockStored { block_size: SIZE, parent, ..states(1, &[5]) };
+    rig.apply(five);
+    assert_eq!((rig.held(&prompt(5)), rig.applier.trust()), (5, Trust::Exact));
+}
+
+#[test]
+fn states_that_come_before_their_blocks_wait_for_them() {
+    for told in [None, Some(SIZE)] {
+        let mut rig = Rig::new(Limits::default());
+        let card = EngineCard { block_size: told, ..EngineCard::default() };
+        let group = |number, stored| BlockStored { group: Some(number), ..stored };
+        for event in [
+            group(0, states(4, &[2, 4])),
+            group(1, in_group(1, SpecKind::FullAttention, stored(5))),
+            group(0, states(4, &[4])),
+        ] {
+            rig.applier.apply(&update(event), &card);
+        }
+        assert_eq!(rig.applier.block_size(), Some(SIZE));
+        assert_eq!((rig.held(&prompt(5)), rig.applier.trust()), (4, Trust::Exact), "{told:?}");
+        // Where the size was not told, the state before its blocks was taken for something else.
+        let first = if told.is_some() { 2 } else { 0 };
+        assert_eq!(rig.held(&prompt(3)), first);
+    }
+}
+
+#[test]
+fn groups_of_a_size_that_does_not_fit_are_not_followed() {
+    let unsupported = Trust::Suspect(SuspectReason::UnsupportedGroup);
+    for (kind, size) in [(SpecKind::Mamba, 3), (SpecKind::Mamba, 1), (SpecKind::FullAttention, 4)] {
+        let mut rig = Rig::new(Limits::default());
+        rig.apply(in_group(0, SpecKind::FullAttention, stored(6)));
+        let hashes = stored(12 / size).block_hashes;
+        rig.apply(BlockStored {
+            block_hashes: hashes,
+            block_size: size,
+            ..in_group(1, kind, stored(6))
+        });
+        assert_eq!((rig.held(&prompt(6)), rig.applier.trust()), (0, unsupported), "{size}");
+    }
+}
+
 #[test]
 fn a_window_of_unknown_size_is_not_followed() {
     let mut rig = Rig::new(Limits::default());
@@ -136,6 +216,26 @@ fn blocks_that_look_ahead_differently_are_not_understood() {
 }
 
 #[test]
+fn a_clear_empties_every_tier_however_often_it_comes_and_costs_no_trust() {
+    let mut rig = Rig::new(Limits::default());
+    let clear = |rig: &mut Rig| {
+        let batch = Batch { ts: 0.0, rank: None, events: vec![Event::Cleared], unknown_events: 0 };
+        let update = Update::Batch { seq: 0, replayed: false, batch, payload: Arc::default() };
+        rig.applier.apply(&update, &EngineCard::default());
+    };
+    for _ in 0..2 {
+        rig.apply(stored(2));
+        rig.apply(offload());
+        assert_eq!(rig.inventory.stats(rig.slot).blocks, [2, 2, 0, 0]);
+        // It names no tier: the copy in host memory may be gone as well.
+        clear(&mut rig);
+        clear(&mut rig);
+        assert_eq!(rig.inventory.stats(rig.slot).blocks, [0; 4]);
+        assert_eq!((rig.held(&prompt(2)), rig.applier.trust()), (0, Trust::Exact));
+    }
+}
+
+#[test]
 fn what_does_not_fit_makes_the_picture_partial() {
     let mut rig = Rig::new(Limits { endpoint_bytes: 1_500, ..Limits::default() });
     rig.apply(stored(200));
@@ -145,10 +245,66 @@ fn what_does_not_fit_makes_the_picture_partial() {
     assert_eq!(rig.applier.trust(), Trust::Exact);
 }
 
+/// The same tokens under two handles, both resident.
+fn alias(rig: &mut Rig, extra_keys: Option<&[Vec<kvasir_kv_events::ExtraKey>]>) {
+    for first in [0, 10] {
+        let hashes = (1..=2).map(|n| kvasir_inventory::EngineHash(first + n)).collect();
+        let extra_keys = extra_keys.map(<[_]>::to_vec);
+        rig.apply(BlockStored { block_hashes: hashes, extra_keys, ..stored(2) });
+    }
+}
+
+fn update(stored: BlockStored) -> Update {
+    let events = vec![Event::Stored(stored)];
+    let batch = Batch { ts: 0.0, rank: None, events, unknown_events: 0 };
+    Update::Batch { seq: 0, replayed: false, batch, payload: Arc::default() }
+}
+
+fn offload() -> BlockStored {
+    let medium = Medium::Known(Tier::Host);
+    BlockStored { token_ids: Vec::new(), medium, block_size: 0, extra_keys: None, ..stored(2) }
+}
+
+#[test]
+fn events_without_tokens_cast_no_doubt_on_an_engine_that_carries_salts() {
+    let mut credit = Credit::new();
+    credit.trust = Trust::Exact;
+    credit.carried_extras = true;
+    let published = BlockStored { extra_keys: Some(vec![Vec::new(), Vec::new()]), ..stored(2) };
+    for (event, trust) in [
+        (published, Trust::Exact),
+        (offload(), Trust::Exact),
+        (stored(2), Trust::Suspect(SuspectReason::ExtraKeysUnpublished)),
+    ] {
+        credit.before(&update(event));
+        assert_eq!(credit.now().trust, trust);
+    }
+}
+
+#[test]
+fn events_without_tokens_do_not_say_that_extra_keys_are_unpublished() {
+    let mut rig = Rig::new(Limits::default());
+    alias(&mut rig, Some(&[Vec::new(), Vec::new()]));
+    assert_eq!(rig.applier.trust(), Trust::Exact);
+    rig.apply(offload());
+    assert_eq!((rig.held(&prompt(2)), rig.applier.trust()), (2, Trust::Exact));
+    // Nor do they take back what events with tokens showed.
+    let mut rig = Rig::new(Limits::default());
+    alias(&mut rig, None);
+    let unpublished = Trust::Suspect(SuspectReason::ExtraKeysUnpublished);
+    assert_eq!(rig.applier.trust(), unpublished);
+    rig.apply(BlockStored { extra_keys: Some(vec![Vec::new(), Vec::new()]), ..offload() });
+    assert_eq!(rig.applier.trust(), unpublished);
+}
+
 #[test]
 fn blocks_can_be_known_by_the_engines_hashes() {
     let mut rig = Rig::new(Limits::default());
-    rig.applier = rig.applier.known_by(Identity::Engine);
+    rig.applier = rig.applier.known_by(BlockIdentity::Engine(crate::EngineHashing {
+        algorithm: crate::HashAlgorithm::Vllm(kvasir_kv_hash::vllm::Algorithm::Sha256),
+        seed: Some("0".to_owned()),
+        version: None,
+    }));
     rig.apply(BlockStored { token_ids: Vec::new(), ..stored(3) });
     let root = rig.inventory.space().root(&Scope::default());
     let keys = rig.inventory.engine_keys(root, &stored(4).block_hashes);

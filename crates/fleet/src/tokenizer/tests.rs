@@ -49,7 +49,8 @@ fn renderer(state: &PromptState) -> &Arc<Renderer> {
 #[tokio::test]
 async fn a_failed_load_is_tried_again() {
     let staged = Staged::new("retry");
-    let prompts = Arc::new(ModelPrompts::new("m".to_owned(), Some(staged.0.clone())));
+    let prompts =
+        Arc::new(ModelPrompts::new("m".to_owned(), Some(staged.0.clone()), Limits::default()));
     assert!(matches!(&*look(&prompts).await, PromptState::Missing(_)));
     staged.put(b"{");
     assert!(matches!(&*look(&prompts).await, PromptState::Missing(_)));
@@ -65,7 +66,8 @@ async fn a_failed_load_is_tried_again() {
 async fn changed_files_are_loaded_anew_if_they_load() {
     let staged = Staged::new("reload");
     staged.put(&tokenizer());
-    let prompts = Arc::new(ModelPrompts::new("m".to_owned(), Some(staged.0.clone())));
+    let prompts =
+        Arc::new(ModelPrompts::new("m".to_owned(), Some(staged.0.clone()), Limits::default()));
     let first = look(&prompts).await;
     let same = look(&prompts).await;
     assert!(Arc::ptr_eq(renderer(&first), renderer(&same)));

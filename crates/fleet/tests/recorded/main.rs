@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop at once")]
 
 mod naive;
+mod parity;
 mod recording;
 
 use std::path::PathBuf;

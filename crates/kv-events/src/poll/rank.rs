@@ -2,12 +2,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use kvasir_inventory::{AbsentReason, EngineHash, PartialReason, SuspectReason, Trust};
 
 use super::json::{Change, Polled, PolledBlock};
 use crate::event::{Batch, BlockRemoved, BlockStored, Event, Medium, Schema, SpecKind};
+use crate::stats::StreamStats;
 use crate::stream::{Update, Why};
+use crate::subscriber::StatsHandle;
 
 /// Events that may wait until the block size is known.
 const MAX_WAITING: usize = 4096;
@@ -45,6 +48,9 @@ pub(super) struct RankPoll {
     events: Vec<Event>,
     unknown: u32,
     updates: Vec<Update>,
+    counts: StreamStats,
+    heard_at: Option<Instant>,
+    published: StatsHandle,
 }
 
 impl Default for RankPoll {
@@ -66,6 +72,9 @@ impl Default for RankPoll {
             events: Vec::new(),
             unknown: 0,
             updates: Vec::new(),
+            counts: StreamStats::default(),
+            heard_at: None,
+            published: StatsHandle::default(),
         }
     }
 }
@@ -87,7 +96,18 @@ impl RankPoll {
         self.down(AbsentReason::NoStream);
     }
 
+    pub(super) fn stats(&self) -> StatsHandle {
+        self.published.clone()
+    }
+
+    /// Shows the counters as they are now.
+    pub(super) fn publish(&self) {
+        let stats = StreamStats { trust: self.trust, last_seq: self.last, ..self.counts };
+        self.published.tell(stats, self.heard_at);
+    }
+
     fn down(&mut self, reason: AbsentReason) {
+        self.counts.disconnects += u64::from(self.link == Link::Up);
         self.link = Link::Down(reason);
         self.doubt = self.last.is_some();
         self.settle(Why::Disconnected);
@@ -96,6 +116,7 @@ impl RankPoll {
     /// An answer could not be read, and what it held is gone.
     pub(super) fn garbled(&mut self) {
         self.link = Link::Up;
+        self.counts.schema_errors += 1;
         self.poison();
     }
 
@@ -109,8 +130,12 @@ impl RankPoll {
                     self.settle(Why::SameLife);
                 }
             }
-            Some(next) if event.id > next => self.start_over(PartialReason::LostBatch, Why::Gap),
+            Some(next) if event.id > next => {
+                self.counts.gaps += 1;
+                self.start_over(PartialReason::LostBatch, Why::Gap);
+            }
             Some(_) => {
+                self.counts.restarts += 1;
                 self.poisoned = false;
                 self.start_over(PartialReason::JoinedLate, Why::Restart);
                 self.complete = event.id == 0;
@@ -130,6 +155,7 @@ impl RankPoll {
             _ if self.poisoned => {}
             Change::Malformed(why) => {
                 tracing::warn!(id = event.id, why, "cache event that cannot be read");
+                self.counts.schema_errors += 1;
                 self.poison();
             }
             Change::Other => self.unknown = self.unknown.saturating_add(1),
@@ -138,9 +164,11 @@ impl RankPoll {
     }
 
     /// All events of an answer are in.
-    pub(super) fn finish(&mut self, stranger: bool) {
+    pub(super) fn finish(&mut self, stranger: bool, now: Instant) {
         self.stranger = stranger;
-        self.flush();
+        if self.flush() {
+            self.heard_at = Some(now);
+        }
         self.settle(if self.complete { Why::FromStart } else { Why::Connected });
     }
 
@@ -206,6 +234,7 @@ impl RankPoll {
             || blocks.iter().any(|block| block.tokens.len() > size);
         if odd {
             tracing::warn!(size, "blocks of another size");
+            self.counts.schema_errors += 1;
             return self.poison();
         }
         let mut open: Option<BlockStored> = None;
@@ -309,16 +338,20 @@ impl RankPoll {
         self.updates.push(Update::Forget { trust: self.trust, why });
     }
 
-    /// Hands on what has gathered.
-    fn flush(&mut self) {
+    /// Hands on what has gathered; whether that is anything.
+    fn flush(&mut self) -> bool {
         if self.events.is_empty() && self.unknown == 0 {
-            return;
+            return false;
         }
         let events = std::mem::take(&mut self.events);
         let unknown_events = std::mem::take(&mut self.unknown);
+        self.counts.batches += 1;
+        self.counts.events += events.len() as u64;
+        self.counts.unknown_events += u64::from(unknown_events);
         let batch = Batch { ts: 0.0, rank: None, events, unknown_events };
         let (seq, payload) = (self.last.unwrap_or(0), Arc::default());
         self.updates.push(Update::Batch { seq, replayed: false, batch, payload });
+        true
     }
 
     fn current_trust(&self) -> Trust {

@@ -1,4 +1,4 @@
-use kvasir_inventory::{AbsentReason, EngineHash, PartialReason, Tier, Trust};
+use kvasir_inventory::{AbsentReason, EngineHash, PartialReason, SuspectReason, Tier, Trust};
 use serde_json::{Value, json};
 
 use super::*;
@@ -257,4 +257,41 @@ fn each_rank_counts_for_itself_and_strangers_end_the_credit() {
     assert!(
         updates.iter().all(|(_, u)| matches!(u, Update::Trust { trust, .. } if *trust == absent))
     );
+}
+
+#[test]
+fn what_happens_to_the_stream_is_counted() {
+    let mut rig = Rig::new();
+    let stats = rig.0.stats(0).unwrap();
+    assert!(rig.0.stats(1).is_none());
+    let counts = || {
+        let now = stats.snapshot();
+        let faults = [now.gaps, now.restarts, now.disconnects, now.schema_errors];
+        (now.batches, now.events, now.unknown_events, faults, now.last_seq)
+    };
+    assert_eq!(counts(), (0, 0, 0, [0; 4], None));
+    assert_eq!(stats.snapshot().last_event_age, None);
+    let two = stored(None, &[block(1, &[1, 2]), block(2, &[3, 4])]);
+    rig.answer(&[numbered(0, created()), numbered(1, two.clone())]);
+    assert_eq!(counts(), (1, 2, 0, [0; 4], Some(1)));
+    assert_eq!(stats.snapshot().trust, Trust::Exact);
+    assert!(stats.snapshot().last_event_age.is_some());
+    rig.answer(&[]);
+    rig.answer(&[numbered(2, json!({"type": "news"}))]);
+    assert_eq!(counts(), (2, 2, 1, [0; 4], Some(2)));
+    rig.answer(&[numbered(5, two.clone())]);
+    assert_eq!(counts(), (3, 3, 1, [1, 0, 0, 0], Some(5)));
+    // One outage, however often it is asked meanwhile.
+    for _ in 0..3 {
+        rig.0.failed();
+    }
+    assert_eq!(counts(), (3, 3, 1, [1, 0, 1, 0], Some(5)));
+    rig.0.refused();
+    assert_eq!(counts().3, [1, 0, 1, 0]);
+    rig.answer(&[numbered(0, created())]);
+    assert_eq!(counts(), (4, 4, 1, [1, 1, 1, 0], Some(0)));
+    rig.0.answered(b"no events");
+    rig.answer(&[numbered(1, created()), numbered(2, json!({"type": "stored", "blocks": 7}))]);
+    assert_eq!(counts().3, [1, 1, 1, 2]);
+    assert_eq!(stats.snapshot().trust, Trust::Suspect(SuspectReason::Schema));
 }

@@ -35,6 +35,7 @@ pub struct Detector<'a> {
     seeds: Seeds,
     lora_paths: Vec<String>,
     expected: Expected<'a>,
+    only_whole_blocks: bool,
 }
 
 impl<'a> Detector<'a> {
@@ -55,6 +56,14 @@ impl<'a> Detector<'a> {
     #[must_use]
     pub fn lora_paths(self, paths: impl IntoIterator<Item = String>) -> Self {
         Self { lora_paths: paths.into_iter().take(64).collect(), ..self }
+    }
+
+    /// The same detector for events whose blocks are those that are hashed. Without it, where
+    /// nothing fits, published blocks are tried as several hashed ones too (groups of hybrid
+    /// models), which takes many times as long.
+    #[must_use]
+    pub fn only_whole_blocks(self) -> Self {
+        Self { only_whole_blocks: true, ..self }
     }
 
     /// The same detector with an expectation to compare with. Its seed is tried first.
@@ -78,9 +87,14 @@ impl<'a> Detector<'a> {
         let Some(first) = blocks.first() else {
             return Report { found: None, legs: vec![Leg::NoTokens] };
         };
-        let candidates = vllm_search::candidates(&blocks, &self.seeds, &self.lora_paths)
-            .into_iter()
-            .chain(others::candidates(&blocks));
+        let candidates = vllm_search::candidates(
+            &blocks,
+            &self.seeds,
+            &self.lora_paths,
+            !self.only_whole_blocks,
+        )
+        .into_iter()
+        .chain(others::candidates(&blocks));
         let best = candidates.filter(|found| found.verified > 0).max_by_key(|found| {
             // Of two that fit alike, the one with a known seed.
             let seeded = matches!(found.found, Found::Vllm { seed: Some(_), .. });

@@ -28,6 +28,7 @@ pub(super) fn candidates(
     blocks: &[EventBlock<'_>],
     seeds: &Seeds,
     lora_paths: &[String],
+    grouped: bool,
 ) -> Vec<Match> {
     let ways = ways(blocks, lora_paths);
     let matches = |ways: &[Way<'_>]| -> Vec<Match> {
@@ -35,7 +36,7 @@ pub(super) fn candidates(
         ways.iter().filter_map(one).collect()
     };
     let found = matches(&ways);
-    if found.iter().any(|found| found.verified > 0) {
+    if !grouped || found.iter().any(|found| found.verified > 0) {
         return found;
     }
     // Groups of hybrid models are published in multiples of what is hashed.

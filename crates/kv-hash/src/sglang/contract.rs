@@ -1,6 +1,6 @@
 //! One engine's way of hashing pages.
 
-use super::chain::Chain;
+use super::chain::{Chain, PageHash};
 use super::error::{ContractError, Unknowable};
 use super::generation::Generation;
 use super::namespace::{Namespace, salt_digest};
@@ -116,6 +116,23 @@ impl Contract {
             return Err(ContractError::ZeroPageSize);
         }
         Ok(Chain::new(*self, page_size, self.seeds(request)?))
+    }
+
+    /// The page of a plain request that follows a page of this digest, or begins a prompt; `None`
+    /// for a parent of another size. With a token `ahead` it is a page of bigrams.
+    pub(crate) fn page_after(
+        &self,
+        parent: Option<&[u8]>,
+        tokens: &[u32],
+        ahead: &[u32],
+    ) -> Option<PageHash> {
+        let parent = parent.map(<[u8; 32]>::try_from).transpose().ok()?;
+        let contract = self.with_bigrams(!ahead.is_empty());
+        let seeds = Seeds { parent, namespace: None };
+        let mut chain = Chain::new(contract, tokens.len().max(1), seeds);
+        chain.append(tokens);
+        chain.append(ahead);
+        chain.pages().first().copied()
     }
 
     fn seeds(&self, request: &Request) -> Result<Seeds, ContractError> {

@@ -1,9 +1,9 @@
 //! The request shapes beside completions and chats, and what they need to know of the model.
 
-use super::{Renderer, TemplateState};
+use super::{Renderer, TemplateState, head};
 use crate::chat;
 use crate::fields::Truncation;
-use crate::harmony::{self, Conversation};
+use crate::harmony::{self, Conversation, Rendered};
 use crate::json::{Dict, Json};
 use crate::messages;
 pub(super) use crate::messages::Conventions;
@@ -30,6 +30,11 @@ pub(super) struct MediaAt {
 }
 
 impl MediaAt {
+    /// Whether more than so many bytes of text come before it.
+    pub(super) fn is_behind(&self, bytes: usize) -> bool {
+        self.at > bytes
+    }
+
     /// Compares the text with one in which a mark stands for the first of them: what both have up
     /// to the mark comes before it.
     pub(super) fn find(
@@ -121,9 +126,14 @@ impl Renderer {
     }
 
     pub(super) fn harmony(&self, conversation: Conversation) -> Result<Prompts, Unrouted> {
-        self.check_size(conversation.size())?;
-        let (text, ids) = conversation.render(&self.tokenizer, (self.clock.0)())?;
-        Ok(Prompts::exact(vec![ids], vec![Some(text)]))
+        let limit = self.limits.prompt_bytes;
+        let rendered = conversation.render(&self.tokenizer, (self.clock.0)(), limit)?;
+        let Rendered { text, ids, rest } = rendered;
+        if rest == 0 {
+            return Ok(Prompts::exact(vec![ids], vec![Some(text)]));
+        }
+        let (bytes, tokens) = (text.len() + rest, head::estimate(&ids, text.len(), rest));
+        Ok(Prompts::heads(vec![ids], vec![Some(text)], tokens, (bytes, limit)))
     }
 
     /// The prompt up to the first image or the like.

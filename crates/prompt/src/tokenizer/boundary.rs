@@ -101,6 +101,20 @@ impl Boundaries {
         }
     }
 
+    /// Where the last boundary at or behind `from` ends.
+    pub(crate) fn last(&self, text: &str, from: usize) -> Option<usize> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut last = None;
+        let mut at = from;
+        while let Some(next) = self.next(text, at, at) {
+            last = Some(next.end);
+            at = next.end;
+        }
+        last
+    }
+
     fn find_first_byte(&self, bytes: &[u8]) -> Option<usize> {
         match *self.first.as_slice() {
             [a] => memchr::memchr(a, bytes),

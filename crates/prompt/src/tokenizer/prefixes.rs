@@ -58,8 +58,14 @@ pub struct PrefixCacheStats {
     pub budget: usize,
     /// Segments held.
     pub entries: usize,
+    /// Texts of which a beginning was found.
+    pub hits: u64,
+    /// Texts of which nothing was found.
+    pub misses: u64,
     /// Bytes of text whose ids were found.
     pub hit_bytes: u64,
+    /// Token ids that were found, and not computed anew.
+    pub hit_tokens: u64,
     /// Bytes of text that had to be tokenized.
     pub miss_bytes: u64,
     /// Segments dropped for room.
@@ -75,7 +81,10 @@ pub(crate) struct PrefixCache {
     /// The parent of first segments where the request has no salt. The next id is the parent of
     /// salts.
     base: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
     hit_bytes: AtomicU64,
+    hit_tokens: AtomicU64,
     miss_bytes: AtomicU64,
 }
 
@@ -99,7 +108,10 @@ impl PrefixCache {
             shard_budget: budget / SHARDS,
             next_id: AtomicU64::new(2),
             base: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
             hit_bytes: AtomicU64::new(0),
+            hit_tokens: AtomicU64::new(0),
             miss_bytes: AtomicU64::new(0),
         }
     }
@@ -147,8 +159,11 @@ impl PrefixCache {
         self.shard(key).lock().insert(key, node, cost, self.shard_budget)
     }
 
-    /// Counts what a text took.
-    pub(crate) fn count(&self, hit: usize, miss: usize) {
+    /// Counts what a text took: bytes found and not found, and the token ids of the former.
+    pub(crate) fn count(&self, hit: usize, miss: usize, tokens: usize) {
+        let texts = if hit > 0 { &self.hits } else { &self.misses };
+        texts.fetch_add(1, Ordering::Relaxed);
+        self.hit_tokens.fetch_add(tokens as u64, Ordering::Relaxed);
         self.hit_bytes.fetch_add(hit as u64, Ordering::Relaxed);
         self.miss_bytes.fetch_add(miss as u64, Ordering::Relaxed);
     }
@@ -156,7 +171,10 @@ impl PrefixCache {
     pub(crate) fn stats(&self) -> PrefixCacheStats {
         let mut stats = PrefixCacheStats {
             budget: self.shard_budget * SHARDS,
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
             hit_bytes: self.hit_bytes.load(Ordering::Relaxed),
+            hit_tokens: self.hit_tokens.load(Ordering::Relaxed),
             miss_bytes: self.miss_bytes.load(Ordering::Relaxed),
             ..PrefixCacheStats::default()
         };

@@ -1,5 +1,6 @@
 //! Cached ids against uncached ones, for every kind of tokenizer: the cache must change none.
 
+mod head;
 pub(super) mod kinds;
 
 use proptest::prelude::*;

@@ -5,6 +5,7 @@
 mod dir;
 mod directories;
 mod fuzz;
+mod heads;
 
 use std::sync::LazyLock;
 
@@ -103,21 +104,29 @@ fn limits() {
     let renderer = Renderer::load_with(&dir.0, limits, CivilTime::now_utc).unwrap();
     let go = |api, body: Value| renderer.prompts(api, body.to_string().as_bytes());
     assert!(go(Api::Completions, json!({"prompt": "x".repeat(20)})).is_ok());
+    let two = json!({"prompt": ["x".repeat(10), "x".repeat(11)]});
+    let head = go(Api::Completions, two.clone()).unwrap();
     assert_eq!(
-        go(Api::Completions, json!({"prompt": ["x".repeat(10), "x".repeat(11)]})),
-        Err(Unrouted::TooLong { bytes: 21, limit: 20 })
+        (head.level, head.why),
+        (Level::Text, Some(Unrouted::Head { bytes: 21, limit: 20 }))
     );
-    assert_eq!(
-        go(Api::Completions, json!({"prompt": [1, 2, 3, 4, 5, 6]})).unwrap_err().as_str(),
-        "too_long"
-    );
+    assert_eq!(head.prompts.len(), 2);
+    let mut cut = two;
+    cut["truncate_prompt_tokens"] = 5.into();
+    assert_eq!(go(Api::Completions, cut), Err(Unrouted::TooLong { bytes: 21, limit: 20 }));
+    let ids = go(Api::Completions, json!({"prompt": [1, 2, 3, 4, 5, 6]})).unwrap();
+    assert_eq!((ids.prompts, ids.tokens), (vec![vec![1, 2, 3, 4, 5]], 6));
+    assert_eq!(ids.why.unwrap().as_str(), "head");
     assert_eq!(
         go(Api::Completions, json!({"prompt": ["a", "b", "c"]})).unwrap_err().as_str(),
         "too_many"
     );
     let message = |n: usize| json!({"messages": [{"role": "user", "content": "x".repeat(n)}]});
     assert!(go(Api::Chat, message(6)).is_ok());
-    assert_eq!(go(Api::Chat, message(7)), Err(Unrouted::TooLong { bytes: 21, limit: 20 }));
+    let head = go(Api::Chat, message(7)).unwrap();
+    assert_eq!(head.why, Some(Unrouted::Head { bytes: 21, limit: 20 }));
+    assert_eq!(head.texts[0].as_deref().map(str::len), Some(20));
+    assert!(head.tokens >= 5, "{}", head.tokens);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use kvasir_prompt::{Api, Renderer};
+use serde_json::Value;
 
 use crate::case::{Case, Findings, load, testdata, with_golden};
 use crate::shapes::{CUT, api};
@@ -70,4 +71,25 @@ fn external_gpt_oss() {
         });
     }
     findings.judge();
+}
+
+/// The blocks of LoxiLB's vectors for a Qwen model, from their prompt on: Qwen2.5 and Qwen3 share a
+/// vocabulary.
+#[test]
+#[ignore = "needs model directories that must not be redistributed"]
+fn external_loxilb_qwen() {
+    let file = testdata().join("golden/loxilb/kv_hash_vectors.json");
+    let file: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let set = &file["models"]["Qwen/Qwen2.5-7B-Instruct"];
+    let size = usize::try_from(set["block_size"].as_u64().unwrap()).unwrap();
+    let renderer = Renderer::load(&models().join("qwen3")).unwrap();
+    let body = serde_json::json!({ "prompt": set["_fixed_prompts"]["block0_prompt"] });
+    let ids = renderer.prompts(Api::Completions, body.to_string().as_bytes()).unwrap().prompts;
+    let blocks: Vec<Value> = ids[0].chunks_exact(size).map(Into::into).collect();
+    let fixtures = set["fixtures"].as_array().unwrap();
+    for (at, fixture) in fixtures.iter().enumerate() {
+        // Each algorithm has the first two blocks.
+        assert_eq!(fixture["tokens"], blocks[at % 2], "{}", fixture["name"]);
+    }
+    assert_eq!(fixtures.len(), 4);
 }

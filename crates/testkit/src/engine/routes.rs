@@ -27,6 +27,28 @@ pub(super) fn is_info(path: &str) -> bool {
     )
 }
 
+/// Where an engine tells tokens.
+pub(super) const TOKENIZE: &str = "/tokenize";
+
+/// Whether this is a gateway's own question about tokens, which is no client's request.
+pub(super) fn is_parity_question(path: &str, headers: &HeaderMap) -> bool {
+    let agent = headers.get(http::header::USER_AGENT);
+    path == TOKENIZE && agent.is_some_and(|agent| agent == "kvasir-token-parity")
+}
+
+/// The answer to such a question, by the engine's tokenizer where it has one.
+pub(super) fn tokens(state: &State, body: &[u8]) -> Reply {
+    let Some(tokenize) = &state.config.tokenize else { return not_found() };
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    match tokenize(&body) {
+        Some(ids) => Reply::Json(
+            StatusCode::OK,
+            json!({"count": ids.len(), "tokens": ids, "token_strs": null}),
+        ),
+        None => Reply::Json(StatusCode::BAD_REQUEST, json!({"error": {"message": "unknown"}})),
+    }
+}
+
 /// The answer of a built-in page.
 pub(super) fn info(state: &State, method: &Method, path: &str) -> Reply {
     match (method, path) {

@@ -131,12 +131,16 @@ async fn serve(
 ) -> Result<Response<Tracked>, ServeError> {
     let (head, body) = request.into_parts();
     let path = head.uri.path();
-    let kind = if routes::is_info(path) { Kind::Info } else { Kind::Inference };
+    let is_info = routes::is_info(path) || routes::is_parity_question(path, &head.headers);
+    let kind = if is_info { Kind::Info } else { Kind::Inference };
     let id = state.ledger.open(kind, &head);
     exchanges.begin(id, kind);
     let body = read_body(&state, &exchanges, id, body).await?;
     let seen = Recorded::new(id, kind, &head, body);
     let reply = match kind {
+        Kind::Info if path == routes::TOKENIZE => {
+            state.page(path).unwrap_or_else(|| routes::tokens(&state, &seen.body))
+        }
         Kind::Info => state.page(path).unwrap_or_else(|| routes::info(&state, &head.method, path)),
         Kind::Inference => state.next_reply(&seen),
     };

@@ -14,6 +14,8 @@ pub(crate) struct Decision {
     pub(crate) reason: String,
     /// Tokens of the prompt the endpoint was credited with.
     pub(crate) overlap: u64,
+    /// Tokens beyond that which were being computed there.
+    pub(crate) pending: u64,
     pub(crate) prompt: u64,
     pub(crate) level: String,
     pub(crate) tokens: String,
@@ -37,6 +39,9 @@ impl Decision {
             let (key, value) = field.split_once('=').unwrap_or_else(|| panic!("{text}"));
             assert_eq!(fields.insert(key, value), None, "{key} twice in {text}");
         }
+        let pending = fields.remove("pending").map_or(0, |text| {
+            text.parse().ok().filter(|tokens| *tokens > 0).unwrap_or_else(|| panic!("{text}"))
+        });
         let mut take = |key| fields.remove(key).unwrap_or_else(|| panic!("no {key} in {text}"));
         let decision = Self {
             endpoint: header("x-kvasir-endpoint").to_owned(),
@@ -44,6 +49,7 @@ impl Decision {
             policy: take("policy").to_owned(),
             reason: take("reason").to_owned(),
             overlap: take("overlap").parse().unwrap(),
+            pending,
             prompt: take("prompt").parse().unwrap(),
             level: take("level").to_owned(),
             tokens: take("tokens").to_owned(),

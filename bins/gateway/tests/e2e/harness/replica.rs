@@ -22,6 +22,8 @@ pub(crate) struct ReplicaOptions {
     pub(crate) tokenize: Option<Tokenize>,
     /// Tokens per block.
     pub(crate) block_size: u32,
+    /// Whether answers say how many prompt tokens were cached.
+    pub(crate) reports: bool,
 }
 
 impl Default for ReplicaOptions {
@@ -31,6 +33,7 @@ impl Default for ReplicaOptions {
             replay: true,
             tokenize: Some(Golden::tokenize()),
             block_size: BLOCK,
+            reports: true,
         }
     }
 }
@@ -72,6 +75,7 @@ impl Replica {
             kv_event_sources: Some(source),
             tokenize: options.tokenize,
             block_size: options.block_size as usize,
+            report_cached_tokens: options.reports,
             sink: Some(Box::new(move |stored| {
                 stores.lock().unwrap().extend(&stored.hashes);
                 let batch = payload::batch(Form::Map, 0.0, &[event(&stored)]);

@@ -44,8 +44,10 @@ fn an_endpoint_beyond_its_limit_gives_up_the_ends_of_its_prompts() {
     assert_eq!(lengths.iter().map(|len| *len as usize - 1).sum::<usize>() + 1, stats.blocks[0]);
     // Nobody else pays.
     assert_eq!((held(&rig, other, 1_000, 50), rig.inventory.stats(other).given_up), (50, 0));
+    assert_eq!(stats.given_up_ever, stats.given_up);
     rig.inventory.clear(slot);
-    assert_eq!(rig.inventory.stats(slot), SlotStats::default());
+    let cleared = SlotStats { given_up_ever: stats.given_up, ..SlotStats::default() };
+    assert_eq!(rig.inventory.stats(slot), cleared);
 }
 
 #[test]

@@ -1,0 +1,52 @@
+use clap::Parser as _;
+
+use super::*;
+use crate::args::{Args, Command};
+
+fn parse(rest: &str) -> Result<SimulateArgs, String> {
+    let line = format!("kvasirctl simulate {rest}");
+    match Args::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?.command
+    {
+        Command::Simulate(args) => Ok(*args),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn everything_can_be_given() {
+    let args = parse(
+        "--trace t.jsonl --requests 10 --replicas 2 --gateways 3 --policies latency,lmetric,random \
+         --time-scale 2.5 --seed 4 --block-size 64 --cache-tokens 100,200 --speeds 1,0.5 \
+         --cost per_token=1e-5,weights=0.002 --restart 1@30 --restart 0@5+2.5 --event-loss 0.1",
+    )
+    .unwrap();
+    let names: Vec<&str> = args.policies.iter().map(|policy| policy.name()).collect();
+    assert_eq!(names, ["latency", "lmetric", "random"]);
+    assert_eq!(args.engines.cost, [(CostPart::PerToken, 1e-5), (CostPart::Weights, 0.002)]);
+    assert_eq!(args.engines.cache_tokens, [100, 200]);
+    assert_eq!((args.restarts[0].replica, args.restarts[0].down.as_secs()), (1, 30));
+    assert_eq!((args.restarts[1].replica, args.restarts[1].down.as_millis()), (0, 2_500));
+    assert_eq!(parse("--workload rag").unwrap().workload, Some(Synthetic::Rag));
+}
+
+#[test]
+fn what_cannot_be_is_said_clearly() {
+    for (rest, part) in [
+        ("", "--trace <FILE>|--workload <NAME>"),
+        ("--workload mixed", "unknown workload `mixed`, expected one of `multi_turn`"),
+        ("--workload rag --trace t", "cannot be used with"),
+        ("--workload rag --policies best", "unknown policy `best`, expected one of `latency`"),
+        ("--workload rag --time-scale 0", "must be above 0"),
+        ("--workload rag --time-scale 2 --load 0.5", "cannot be used with"),
+        ("--workload rag --speeds 1,x", "not a number"),
+        ("--workload rag --cost per_token", "expected PART=SECONDS"),
+        ("--workload rag --cost tokens=1", "unknown part `tokens`"),
+        ("--workload rag --restart 1", "expected REPLICA@SECOND"),
+        ("--workload rag --restart x@1", "expected REPLICA@SECOND"),
+        ("--workload rag --json --csv", "cannot be used with"),
+        ("--workload rag --requests 0", "1..=4000000"),
+    ] {
+        let error = parse(rest).unwrap_err();
+        assert!(error.contains(part), "{rest}: {error}");
+    }
+}

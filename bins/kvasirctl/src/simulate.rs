@@ -1,0 +1,176 @@
+//! `kvasirctl simulate`: one workload, several policies, virtual time.
+
+use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use kvasir_engine_sim::CostModel;
+use kvasir_sim::{
+    Engines, News, Options, Progress, Saturation, SimPolicy, Workload, csv, find_saturation, json,
+    plot, simulate, table,
+};
+
+use crate::args::SimulateArgs;
+
+/// Requests of a made-up workload, unless told.
+const DEFAULT_REQUESTS: usize = 2_000;
+const BAR: usize = 30;
+const REDRAW: Duration = Duration::from_millis(100);
+
+/// Simulates and reports.
+pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
+    let policies = &args.policies;
+    if let Some(twice) = policies.iter().enumerate().find(|(at, p)| policies[..*at].contains(p)) {
+        bail!("--policies: `{}` is there twice", twice.1.name());
+    }
+    let workload = workload(args)?;
+    let mut options = options(args, &workload);
+    let mut bar = Bar::new();
+    if args.find_saturation {
+        let found =
+            policies.iter().map(|policy| saturation(&workload, &options, *policy, &mut bar));
+        return write(&saturations(&found.collect::<Result<Vec<_>>>()?, args.json));
+    }
+    if let Some(load) = args.load {
+        let round_robin = SimPolicy::Own(kvasir_balance::PolicyKind::RoundRobin);
+        let full = saturation(&workload, &options, round_robin, &mut bar)?;
+        options.time_scale = full.time_scale * load;
+    }
+    let comparison =
+        simulate(&workload, &options, policies, &mut |progress| bar.draw(progress, ""))?;
+    bar.clear();
+    if let Some(path) = &args.plot {
+        std::fs::write(path, plot(&comparison)).with_context(|| path.display().to_string())?;
+    }
+    write(&match (args.json, args.csv) {
+        (true, _) => json(&comparison) + "\n",
+        (_, true) => csv(&comparison),
+        _ => table(&comparison),
+    })
+}
+
+fn workload(args: &SimulateArgs) -> Result<Workload> {
+    let requests = args.requests.map(|requests| requests as usize);
+    match (&args.trace, args.workload) {
+        (Some(path), _) => {
+            let mut workload = Workload::read_trace(path)?;
+            if let Some(requests) = requests {
+                workload.truncate(requests);
+            }
+            Ok(workload)
+        }
+        (None, Some(synthetic)) => {
+            Ok(synthetic.generate(requests.unwrap_or(DEFAULT_REQUESTS), args.seed))
+        }
+        (None, None) => bail!("--trace or --workload is needed"),
+    }
+}
+
+fn options(args: &SimulateArgs, workload: &Workload) -> Options {
+    let mut cost = CostModel::MID_GPU;
+    args.engines.cost.iter().for_each(|(part, seconds)| part.set(&mut cost, *seconds));
+    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    Options {
+        replicas: args.replicas,
+        gateways: args.gateways,
+        time_scale: args.time_scale,
+        seed: args.seed,
+        engine: Engines {
+            block_size: args.engines.block_size.unwrap_or(workload.block_size),
+            cache_tokens: args.engines.cache_tokens.clone(),
+            speeds: args.engines.speeds.clone(),
+            cost,
+            max_num_batched_tokens: args.engines.max_num_batched_tokens,
+            max_num_seqs: args.engines.max_num_seqs,
+            ..Engines::default()
+        },
+        news: News {
+            event_delay: seconds(args.news.event_delay / 1_000.0),
+            event_loss: args.news.event_loss,
+            replay: !args.news.no_replay,
+            events: !args.news.no_events,
+            scrape_interval: seconds(args.news.scrape_interval),
+            ..News::default()
+        },
+        restarts: args.restarts.clone(),
+    }
+}
+
+fn saturation(
+    workload: &Workload,
+    options: &Options,
+    policy: SimPolicy,
+    bar: &mut Bar,
+) -> Result<Saturation> {
+    let found = find_saturation(workload, options, policy, &mut |scale, progress| {
+        bar.draw(progress, &format!(" x {scale:.3}"));
+    })?;
+    bar.clear();
+    Ok(found)
+}
+
+fn saturations(found: &[Saturation], as_json: bool) -> String {
+    if as_json {
+        let policies = found.iter().map(|found| {
+            let numbers = serde_json::json!({
+                "time_scale": found.time_scale,
+                "requests_per_second": found.requests_per_second,
+            });
+            (found.policy.name().to_owned(), numbers)
+        });
+        let policies: serde_json::Map<_, _> = policies.collect();
+        return format!("{:#}\n", serde_json::json!({ "saturation": policies }));
+    }
+    let lines = found.iter().map(|found| {
+        let Saturation { policy, time_scale, requests_per_second, .. } = found;
+        let name = policy.name();
+        format!("{name}: arrivals x {time_scale:.3}, {requests_per_second:.2} requests/s\n")
+    });
+    lines.collect()
+}
+
+fn write(text: &str) -> Result<()> {
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// A progress bar on standard error, where that is a terminal.
+struct Bar {
+    terminal: bool,
+    drawn: Option<Instant>,
+}
+
+impl Bar {
+    fn new() -> Self {
+        Self { terminal: stderr().is_terminal(), drawn: None }
+    }
+
+    fn draw(&mut self, progress: Progress, note: &str) {
+        let recent = self.drawn.is_some_and(|drawn| drawn.elapsed() < REDRAW);
+        if !self.terminal || recent {
+            return;
+        }
+        self.drawn = Some(Instant::now());
+        let Progress { policy, ended, requests, .. } = progress;
+        let full = (BAR * ended).checked_div(requests).unwrap_or(0).min(BAR);
+        let line = format!(
+            "\r{:<20}[{:<BAR$}] {ended}/{requests}{note}\x1b[K",
+            policy.name(),
+            "#".repeat(full)
+        );
+        // A terminal that cannot be written to is no reason to stop.
+        let mut err = stderr().lock();
+        let _ = err.write_all(line.as_bytes());
+        let _ = err.flush();
+    }
+
+    fn clear(&mut self) {
+        if self.terminal && self.drawn.take().is_some() {
+            let mut err = stderr().lock();
+            let _ = err.write_all(b"\r\x1b[K");
+            let _ = err.flush();
+        }
+    }
+}

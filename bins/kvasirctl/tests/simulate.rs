@@ -1,0 +1,60 @@
+//! `kvasirctl simulate` through the real binary: its forms of output, and what it says of bad input.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop at once")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn simulate(args: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvasirctl"));
+    command.arg("simulate").args(args.split_whitespace()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn scratch(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+#[test]
+fn json_csv_table_and_plot_are_the_same_every_time() {
+    let svg = scratch("simulate.svg");
+    let common = "--workload hot_prefix --requests 30 --replicas 2 --policies latency,lmetric";
+    let json = simulate(&format!("{common} --json --plot {}", svg.display()));
+    assert!(json.status.success(), "{}", text(&json.stderr));
+    // No terminal, no progress.
+    assert_eq!(text(&json.stderr), "");
+    let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert!(value["policies"]["latency"]["ttft_ms"]["p99"].as_f64().unwrap() > 0.0);
+    assert_eq!(value["policies"]["lmetric"]["answered"], 30);
+    let first = std::fs::read_to_string(&svg).unwrap();
+    assert!(first.starts_with("<svg "));
+    let again = simulate(&format!("{common} --json --plot {}", svg.display()));
+    assert_eq!(again.stdout, json.stdout);
+    assert_eq!(std::fs::read_to_string(&svg).unwrap(), first);
+    let csv = text(&simulate(&format!("{common} --csv")).stdout);
+    assert!(csv.starts_with("policy,token_hit_rate,") && csv.lines().count() == 3, "{csv}");
+    let table = text(&simulate(common).stdout);
+    assert!(table.contains("TTFT") && table.contains("\nlmetric "), "{table}");
+}
+
+#[test]
+fn bad_input_is_said_and_where() {
+    let path = scratch("bad.jsonl");
+    let good = r#"{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":[1]}"#;
+    std::fs::write(&path, format!("{good}\n{}\n", good.replace("[1]", "[1,2]"))).unwrap();
+    let trace = format!("--trace {}", path.display());
+    for (args, part) in [
+        (trace.as_str(), "bad.jsonl:2: 2 hash_ids for input_length 5: expected 1"),
+        ("--trace /nowhere/t.jsonl", "/nowhere/t.jsonl: No such file"),
+        ("--workload rag --replicas 0", "replicas is 0: expected 1 to 4096"),
+        ("--workload rag --policies latency,latency", "`latency` is there twice"),
+        ("--workload rag --cache-tokens 1000", "the smallest cache holds"),
+    ] {
+        let output = simulate(args);
+        assert_eq!(output.status.code(), Some(1), "{args}");
+        assert!(text(&output.stderr).contains(part), "{args}: {}", text(&output.stderr));
+    }
+}

@@ -1,0 +1,302 @@
+//! Prefixes that are being computed: of every endpoint the prompts sent there whose blocks its
+//! events may not show yet.
+//!
+//! A burst of requests with one new prefix is routed before the first of them is computed. What was
+//! sent where is known all the same, and kept here from the moment of the choice until
+//!
+//! - the claim is dropped before the answer began: the request failed or its client left;
+//! - [`GRACE`] after the answer began: by then events show the blocks, or nothing will;
+//! - the engine empties its cache ([`PendingSlot::end_computed`]: what had begun to answer is
+//!   gone, the rest is still to be computed) or is another process ([`PendingSlot::end_all`]).
+//!
+//! It is a credit for choosing only, never part of what is predicted. What a failed request leaves
+//! to those that counted on it is not added to their load.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kvasir_kv_hash::BlockKey;
+use parking_lot::Mutex;
+
+use self::prefixes::Prefixes;
+
+mod prefixes;
+
+/// How long a prefix stays pending after its first token. An engine publishes the blocks of a step
+/// with that step, so it is the way from there into the inventory that has to be bridged:
+/// milliseconds, or half a second where events are fetched, or a catch-up after a lost batch.
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
+
+/// Prompts of one batch that are taken in and looked up; each costs a search under the lock.
+pub(crate) const MAX_PROMPTS: usize = 16;
+/// Keys of one prompt that are taken in: 256k tokens in blocks of 16.
+const MAX_KEYS: usize = 16_384;
+/// Keys of all, each counted for the prompt and for the prefix tree: 64 MiB.
+const MAX_ALL_KEYS: usize = 8 << 20;
+const MAX_CLAIMS: usize = 65_536;
+
+/// A request's prompts, as engines of one kind key their blocks.
+#[derive(Debug, Default)]
+pub(crate) struct PromptKeys {
+    pub(crate) block_size: u32,
+    pub(crate) prompts: Vec<Chain>,
+}
+
+/// The keys of one prompt.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    /// Of all its full blocks: what an engine that computed it holds.
+    pub(crate) keys: Vec<BlockKey>,
+    /// How many of them an engine can use when it gets the prompt: not the last token's.
+    pub(crate) usable: usize,
+}
+
+impl Chain {
+    /// The part that can be hit.
+    pub(crate) fn usable(&self) -> &[BlockKey] {
+        &self.keys[..self.usable.min(self.keys.len())]
+    }
+}
+
+/// The pending prefixes of all endpoints of a fleet.
+#[derive(Debug, Default)]
+pub(crate) struct PendingPrefixes {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    prefixes: Prefixes,
+    claims: HashMap<u64, Claimed>,
+    next_claim: u64,
+    /// Claims that were computed, and when they end: in that order.
+    ending: VecDeque<(Instant, u64)>,
+    /// Prompts of each slot.
+    slots: Vec<usize>,
+    free_slots: Vec<u32>,
+    /// What is counted against [`MAX_ALL_KEYS`].
+    keys: usize,
+}
+
+#[derive(Debug)]
+struct Claimed {
+    slot: u32,
+    keys: Arc<PromptKeys>,
+    /// How many keys of each prompt were taken in.
+    taken: Vec<usize>,
+    computed: bool,
+}
+
+/// One endpoint's place among the pending prefixes; what is left in it ends with it.
+#[derive(Debug)]
+pub(crate) struct PendingSlot {
+    all: Arc<PendingPrefixes>,
+    number: u32,
+}
+
+/// One request's prompts at one endpoint; dropped before the answer began, it ends them.
+#[derive(Debug)]
+pub(crate) struct PendingClaim {
+    all: Arc<PendingPrefixes>,
+    claim: u64,
+    computed: bool,
+}
+
+/// What was found of one prompt: keys by slot.
+#[derive(Debug, Default)]
+pub(crate) struct Found(Vec<usize>);
+
+impl Found {
+    /// How many keys of the prompt are pending in `slot`.
+    pub(crate) fn keys(&self, slot: &PendingSlot) -> usize {
+        self.0.get(slot.number as usize).copied().unwrap_or(0)
+    }
+}
+
+// === impl PendingPrefixes ===
+
+impl PendingPrefixes {
+    /// A place for one more endpoint.
+    pub(crate) fn slot(self: &Arc<Self>) -> PendingSlot {
+        let mut state = self.state.lock();
+        let number = state.free_slots.pop().unwrap_or_else(|| {
+            state.slots.push(0);
+            u32::try_from(state.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        drop(state);
+        PendingSlot { all: Arc::clone(self), number }
+    }
+
+    /// How much of each prompt (of the first [`MAX_PROMPTS`]) is pending where; nothing where
+    /// nothing is pending at all.
+    pub(crate) fn find(&self, keys: &PromptKeys, now: Instant) -> Vec<Found> {
+        let mut state = self.state.lock();
+        state.expire(now);
+        if state.claims.is_empty() {
+            return Vec::new();
+        }
+        let one = |chain: &Chain| {
+            let mut found = Vec::new();
+            state.prefixes.find(chain.usable(), |slot, keys| {
+                if found.is_empty() {
+                    found.resize(state.slots.len(), 0);
+                }
+                if let Some(known) = found.get_mut(slot as usize) {
+                    *known = keys;
+                }
+            });
+            Found(found)
+        };
+        keys.prompts.iter().take(MAX_PROMPTS).map(one).collect()
+    }
+
+    fn computed(&self, claim: u64, now: Instant) {
+        let mut state = self.state.lock();
+        state.expire(now);
+        if let Some(claimed) = state.claims.get_mut(&claim) {
+            claimed.computed = true;
+            state.ending.push_back((now + GRACE, claim));
+        }
+    }
+
+    fn end(&self, claim: u64) {
+        self.state.lock().end(claim);
+    }
+}
+
+impl State {
+    fn expire(&mut self, now: Instant) {
+        while self.ending.front().is_some_and(|(end, _)| *end <= now) {
+            if let Some((_, claim)) = self.ending.pop_front() {
+                self.end(claim);
+            }
+        }
+    }
+
+    fn end(&mut self, claim: u64) {
+        let Some(Claimed { slot, keys, taken, .. }) = self.claims.remove(&claim) else { return };
+        self.keys -= cost(&keys, &taken);
+        for (chain, taken) in keys.prompts.iter().zip(&taken) {
+            self.prefixes.remove(&chain.keys[..*taken], slot);
+        }
+        if let Some(prompts) = self.slots.get_mut(slot as usize) {
+            *prompts -= taken.len();
+        }
+    }
+
+    fn end_where(&mut self, ends: impl Fn(&Claimed) -> bool) {
+        let ending = self.claims.iter().filter(|(_, claimed)| ends(claimed));
+        let ending: Vec<u64> = ending.map(|(claim, _)| *claim).collect();
+        ending.into_iter().for_each(|claim| self.end(claim));
+    }
+
+    fn begin(&mut self, slot: u32, keys: &Arc<PromptKeys>) -> Option<u64> {
+        let wanted: Vec<usize> = keys
+            .prompts
+            .iter()
+            .take(MAX_PROMPTS)
+            .map(|chain| chain.keys.len().min(MAX_KEYS))
+            .collect();
+        if wanted.iter().all(|keys| *keys == 0) {
+            return None;
+        }
+        left_out("batch", keys.prompts.len() - wanted.len());
+        if self.claims.len() >= MAX_CLAIMS || self.keys + cost(keys, &wanted) > MAX_ALL_KEYS {
+            left_out("memory", wanted.len());
+            return None;
+        }
+        let mut cut = 0;
+        let mut taken = Vec::with_capacity(wanted.len());
+        for (chain, wanted) in keys.prompts.iter().zip(wanted) {
+            let keys = self.prefixes.insert(&chain.keys[..wanted], slot);
+            cut += usize::from(keys < chain.keys.len());
+            taken.push(keys);
+        }
+        left_out("length", cut);
+        self.keys += cost(keys, &taken);
+        if let Some(prompts) = self.slots.get_mut(slot as usize) {
+            *prompts += taken.len();
+        }
+        let claim = self.next_claim;
+        self.next_claim += 1;
+        let keys = Arc::clone(keys);
+        self.claims.insert(claim, Claimed { slot, keys, taken, computed: false });
+        Some(claim)
+    }
+}
+
+/// Keys kept for a request: its own list of them, and what it may add to the tree.
+fn cost(keys: &PromptKeys, taken: &[usize]) -> usize {
+    let own: usize = keys.prompts.iter().map(|chain| chain.keys.len()).sum();
+    own + taken.iter().sum::<usize>()
+}
+
+/// Prompts of which nothing, or only the beginning, is pending: they may scatter.
+fn left_out(why: &'static str, prompts: usize) {
+    if prompts > 0 {
+        metrics::counter!("kvasir_pending_prompts_left_out_total", "reason" => why)
+            .increment(prompts as u64);
+    }
+}
+
+// === impl PendingSlot ===
+
+impl PendingSlot {
+    /// A request with these prompts is on its way there. `None` where there is nothing to keep, or
+    /// no room.
+    pub(crate) fn begin(&self, keys: &Arc<PromptKeys>) -> Option<PendingClaim> {
+        let claim = self.all.state.lock().begin(self.number, keys)?;
+        Some(PendingClaim { all: Arc::clone(&self.all), claim, computed: false })
+    }
+
+    /// The engine forgot what it had computed.
+    pub(crate) fn end_computed(&self) {
+        self.all.state.lock().end_where(|known| known.slot == self.number && known.computed);
+    }
+
+    /// Another engine answers there, or none.
+    pub(crate) fn end_all(&self) {
+        self.all.state.lock().end_where(|known| known.slot == self.number);
+    }
+
+    /// Prompts pending there.
+    pub(crate) fn prompts(&self, now: Instant) -> usize {
+        let mut state = self.all.state.lock();
+        state.expire(now);
+        state.slots.get(self.number as usize).copied().unwrap_or(0)
+    }
+}
+
+impl Drop for PendingSlot {
+    fn drop(&mut self) {
+        let mut state = self.all.state.lock();
+        state.end_where(|known| known.slot == self.number);
+        state.free_slots.push(self.number);
+    }
+}
+
+// === impl PendingClaim ===
+
+impl PendingClaim {
+    /// The answer began: the prompts are computed, and pending for [`GRACE`] more, whatever
+    /// becomes of the request.
+    pub(crate) fn computed(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.computed, true) {
+            self.all.computed(self.claim, now);
+        }
+    }
+}
+
+impl Drop for PendingClaim {
+    fn drop(&mut self) {
+        if !self.computed {
+            self.all.end(self.claim);
+        }
+    }
+}
+
+#[cfg(test)]
+mod cost;
+#[cfg(test)]
+mod tests;

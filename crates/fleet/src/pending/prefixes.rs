@@ -1,0 +1,198 @@
+//! Which slots hold which prefixes, for many chains of keys that begin alike.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use kvasir_kv_hash::BlockKey;
+
+/// Segments followed along one chain: every point where chains part or end costs a step.
+pub(super) const MAX_STEPS: usize = 256;
+
+/// Chains of keys by who holds them, cut into segments wherever chains part or one ends.
+///
+/// A key says everything before it, so the first key of a segment finds it, whatever led there, and
+/// one step decides a whole segment: where the last keys are equal, so are all before them.
+#[derive(Debug, Default)]
+pub(super) struct Prefixes {
+    segments: HashMap<BlockKey, Segment, BuildHasherDefault<KeyHasher>>,
+    /// Keys in all segments.
+    keys: usize,
+}
+
+#[derive(Debug)]
+struct Segment {
+    keys: Box<[BlockKey]>,
+    /// Ordered by slot, each once.
+    holders: Vec<Holder>,
+    /// Chains of all holders.
+    chains: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    slot: u32,
+    chains: u32,
+}
+
+/// Keys are digests under a secret: good hashes as they are.
+#[derive(Debug, Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = self.0.rotate_left(8) ^ number;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Prefixes {
+    /// `slot` holds one more chain. How many of its keys were taken in: fewer than all where it
+    /// parts from others too often.
+    pub(super) fn insert(&mut self, chain: &[BlockKey], slot: u32) -> usize {
+        let mut at = 0;
+        for _ in 0..MAX_STEPS {
+            let rest = &chain[at..];
+            let Some(first) = rest.first() else { break };
+            let Some(segment) = self.segments.get_mut(first) else {
+                let mut segment = Segment::new(rest);
+                segment.join(slot);
+                self.keys += rest.len();
+                self.segments.insert(*first, segment);
+                return chain.len();
+            };
+            let common = common(&segment.keys, rest);
+            let lower = segment.split_off(common);
+            segment.join(slot);
+            if let Some(lower) = lower {
+                self.segments.insert(lower.keys[0], lower);
+            }
+            at += common;
+        }
+        at
+    }
+
+    /// `slot` holds one chain less: one that was inserted, up to where it was taken in.
+    pub(super) fn remove(&mut self, chain: &[BlockKey], slot: u32) {
+        let mut at = 0;
+        let mut above: Option<BlockKey> = None;
+        while let Some(first) = chain.get(at) {
+            let Some(segment) = self.segments.get_mut(first) else { return };
+            at += segment.keys.len();
+            segment.leave(slot);
+            if segment.chains == 0 {
+                self.keys -= segment.keys.len();
+                self.segments.remove(first);
+                above = None;
+                continue;
+            }
+            // An insertion makes at most one seam: so many are mended as time goes by.
+            if !above.is_some_and(|above| self.mend(above, *first)) {
+                above = Some(*first);
+            }
+        }
+    }
+
+    /// Tells `found` of every slot that holds some of the chain, with the number of keys; of a slot
+    /// more than once, the largest number last.
+    pub(super) fn find(&self, chain: &[BlockKey], mut found: impl FnMut(u32, usize)) {
+        let mut at = 0;
+        for _ in 0..MAX_STEPS {
+            let rest = &chain[at..];
+            let Some(segment) = rest.first().and_then(|first| self.segments.get(first)) else {
+                return;
+            };
+            let common = common(&segment.keys, rest);
+            at += common;
+            segment.holders.iter().for_each(|holder| found(holder.slot, at));
+            if common < segment.keys.len() {
+                return;
+            }
+        }
+    }
+
+    /// Joins two neighbours where every chain of the upper goes on in the lower.
+    fn mend(&mut self, upper: BlockKey, lower: BlockKey) -> bool {
+        let chains = |key| self.segments.get(key).map(|segment| segment.chains);
+        if chains(&upper) != chains(&lower) {
+            return false;
+        }
+        let Some(lower) = self.segments.remove(&lower) else { return false };
+        if let Some(upper) = self.segments.get_mut(&upper) {
+            upper.keys = [&*upper.keys, &*lower.keys].concat().into();
+        }
+        true
+    }
+
+    /// Keys in all segments, for bounds.
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> usize {
+        assert_eq!(self.keys, self.segments.values().map(|s| s.keys.len()).sum::<usize>());
+        self.keys
+    }
+
+    #[cfg(test)]
+    pub(super) fn segments(&self) -> usize {
+        self.segments.len()
+    }
+}
+
+impl Segment {
+    fn new(keys: &[BlockKey]) -> Self {
+        Self { keys: keys.into(), holders: Vec::new(), chains: 0 }
+    }
+
+    /// Keeps the first `at` keys; the rest, with the same holders, is a segment of its own.
+    fn split_off(&mut self, at: usize) -> Option<Self> {
+        let (upper, lower) = self.keys.split_at_checked(at)?;
+        if lower.is_empty() {
+            return None;
+        }
+        let split = Self { keys: lower.into(), holders: self.holders.clone(), chains: self.chains };
+        self.keys = upper.into();
+        Some(split)
+    }
+
+    fn join(&mut self, slot: u32) {
+        self.chains += 1;
+        match self.holders.binary_search_by_key(&slot, |holder| holder.slot) {
+            Ok(at) => self.holders[at].chains += 1,
+            Err(at) => self.holders.insert(at, Holder { slot, chains: 1 }),
+        }
+    }
+
+    fn leave(&mut self, slot: u32) {
+        let Ok(at) = self.holders.binary_search_by_key(&slot, |holder| holder.slot) else { return };
+        self.chains -= 1;
+        self.holders[at].chains -= 1;
+        if self.holders[at].chains == 0 {
+            self.holders.remove(at);
+        }
+    }
+}
+
+/// How many keys two chains share from the first on.
+fn common(one: &[BlockKey], other: &[BlockKey]) -> usize {
+    let both = one.len().min(other.len());
+    if both == 0 || one[both - 1] == other[both - 1] {
+        return both;
+    }
+    let (mut equal, mut unequal) = (0, both - 1);
+    while equal < unequal {
+        let middle = usize::midpoint(equal, unequal);
+        if one[middle] == other[middle] {
+            equal = middle + 1;
+        } else {
+            unequal = middle;
+        }
+    }
+    equal
+}

@@ -1,0 +1,206 @@
+//! Bursts of one new prefix over engines that say nothing meanwhile.
+
+use kvasir_balance::PolicyKind;
+use kvasir_inventory::Limits;
+use kvasir_kv_hash::KeySpace;
+
+use super::*;
+use crate::card::{Adapter, EngineCard, ServedModel};
+use crate::identity::BlockIdentity;
+use crate::spec::RankAddressing;
+
+const BLOCK: u32 = 16;
+
+struct Scene {
+    engines: Vec<Arc<Ranks>>,
+    inventory: Arc<Inventory>,
+    pending: Arc<PendingPrefixes>,
+}
+
+impl Scene {
+    /// Engines without events that say whether they cache prefixes.
+    fn new(count: u16, prefix_caching: Option<bool>) -> Self {
+        let inventory = Arc::new(Inventory::new(KeySpace::fixed(), Limits::default()));
+        let pending = Arc::<PendingPrefixes>::default();
+        let model = ServedModel { id: "m".to_owned(), root: None, max_model_len: None };
+        let adapter = Adapter { name: "a".to_owned(), path: None };
+        let (models, adapters) = (vec![model], vec![adapter]);
+        let card = EngineCard { models, adapters, prefix_caching, ..EngineCard::default() };
+        let engine = |port: u16| {
+            let authority = format!("engine:{port}").parse().unwrap();
+            let (inventory, pending) = (Arc::clone(&inventory), Arc::clone(&pending));
+            let none = RankAddressing::None;
+            let ranks =
+                Ranks::new(authority, none, None, BlockIdentity::Tokens, inventory, pending)
+                    .unwrap();
+            ranks.engine().set_card(card.clone());
+            ranks.endpoints()[0].set_block_size(BLOCK);
+            Arc::new(ranks)
+        };
+        Self { engines: (1..=count).map(engine).collect(), inventory, pending }
+    }
+
+    fn pool(&self, policy: PolicyKind) -> Pool {
+        Pool::new(
+            "m".to_owned(),
+            policy.build(),
+            None,
+            self.engines.clone(),
+            Arc::new(ModelPrompts::new("m".to_owned(), None, kvasir_prompt::Limits::default())),
+            TokenSpec::default(),
+            Caches { inventory: Arc::clone(&self.inventory), pending: Arc::clone(&self.pending) },
+            1,
+        )
+    }
+
+    fn endpoint(&self, place: usize) -> Arc<Endpoint> {
+        Arc::clone(&self.engines[place].endpoints()[0])
+    }
+}
+
+fn plain(prompts: &[Vec<u32>]) -> PromptTokens<'_> {
+    let count = prompts.iter().map(|prompt| prompt.len() as u64).sum();
+    PromptTokens { prompts: Some(prompts), count, exact: true, adapter: None, salt: None }
+}
+
+fn choose(pool: &Pool, tokens: &PromptTokens<'_>) -> Chosen {
+    pool.choose(tokens.adapter.unwrap_or("m"), &pool.evidence(tokens), &[]).unwrap()
+}
+
+fn pending(pool: &Pool, tokens: &PromptTokens<'_>) -> u32 {
+    choose(pool, tokens).decision.pending
+}
+
+fn burst(requests: u32) -> Vec<Vec<u32>> {
+    let one = |n: u32| (0..2_000).chain(1_000_000 + 1_000 * n..1_000_200 + 1_000 * n).collect();
+    (0..requests).map(one).collect()
+}
+
+/// Engines that compute what they got, one request after the other, and share all full blocks.
+#[derive(Default)]
+struct Naive {
+    got: Vec<Vec<Vec<u32>>>,
+}
+
+impl Naive {
+    fn compute(&mut self, engine: usize, prompt: &[u32]) -> u64 {
+        self.got.resize_with(self.got.len().max(engine + 1), Vec::new);
+        let shared =
+            |known: &Vec<u32>| known.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        let cached = self.got[engine].iter().map(shared).max().unwrap_or(0);
+        self.got[engine].push(prompt.to_vec());
+        (prompt.len() - cached / BLOCK as usize * BLOCK as usize) as u64
+    }
+}
+
+/// Tokens computed, and requests of each engine.
+fn play(scene: &Scene, policy: PolicyKind) -> (u64, Vec<usize>) {
+    let pool = scene.pool(policy);
+    let mut naive = Naive::default();
+    let mut held = Vec::new();
+    let mut computed = 0;
+    for prompt in burst(64) {
+        let chosen = choose(&pool, &plain(std::slice::from_ref(&prompt)));
+        assert_eq!(chosen.decision.overlap.resident(), 0, "pending is no prediction");
+        let endpoint = chosen.reservation.endpoint();
+        let is_it = |place: &usize| Arc::ptr_eq(&scene.endpoint(*place), endpoint);
+        let place = (0..scene.engines.len()).find(is_it).unwrap();
+        computed += naive.compute(place, &prompt);
+        held.push(chosen);
+    }
+    let queued = (0..scene.engines.len()).map(|n| scene.endpoint(n).queued_prefill_tokens());
+    let queued: u64 = queued.sum();
+    if scene.endpoint(0).card().unwrap().prefix_caching == Some(true) {
+        assert_eq!(queued, computed, "what is queued is what will be computed");
+    }
+    (computed, naive.got.iter().map(Vec::len).collect())
+}
+
+const LEAST: u64 = 2_000 + 64 * 200;
+
+#[test]
+fn a_burst_of_one_prefix_is_computed_by_few_and_still_spreads() {
+    let (computed, each) = play(&Scene::new(8, Some(true)), PolicyKind::Latency);
+    assert!(computed <= 2 * LEAST, "{computed} of {LEAST}: {each:?}");
+    let (busiest, used) = (each.iter().max().unwrap(), each.iter().filter(|n| **n > 0).count());
+    assert!(used > 1 && *busiest <= 32, "when the queue costs more, others are used: {each:?}");
+    // Fewer requests than engines could take in at once: one computes the prefix for all.
+    let (computed, each) = play(&Scene::new(8, Some(true)), PolicyKind::PreciseCacheAware);
+    assert_eq!(computed, LEAST, "{each:?}");
+}
+
+#[test]
+fn a_short_burst_stays_together() {
+    let scene = Scene::new(8, Some(true));
+    let pool = scene.pool(PolicyKind::Latency);
+    let chosen: Vec<Chosen> =
+        burst(6).iter().map(|prompt| choose(&pool, &plain(std::slice::from_ref(prompt)))).collect();
+    let first = chosen[0].reservation.endpoint();
+    assert!(chosen.iter().all(|one| Arc::ptr_eq(one.reservation.endpoint(), first)));
+    assert_eq!(first.queued_prefill_tokens(), 2_000 + 6 * 200);
+    assert!(chosen[1..].iter().all(|one| one.decision.pending == 2_000));
+}
+
+#[test]
+fn without_a_word_on_caching_there_is_no_credit() {
+    for silent in [None, Some(false)] {
+        let scene = Scene::new(8, silent);
+        let (_, each) = play(&scene, PolicyKind::Latency);
+        assert_eq!(each, [8; 8], "{silent:?}");
+        assert_eq!(scene.endpoint(0).pending().prompts(Instant::now()), 0);
+    }
+}
+
+#[test]
+fn it_ends_with_the_request_and_outlives_its_first_token() {
+    let scene = Scene::new(2, Some(true));
+    let pool = scene.pool(PolicyKind::Latency);
+    let [first, second]: [Vec<u32>; 2] = burst(2).try_into().unwrap();
+    let (first, second) = ([first], [second]);
+    drop(choose(&pool, &plain(&first)));
+    assert_eq!(pending(&pool, &plain(&second)), 0, "it failed, or its client left");
+    let mut refused = choose(&pool, &plain(&first));
+    refused.reservation.not_computed();
+    refused.reservation.first_data(false);
+    assert_eq!(refused.reservation.endpoint().queued_prefill_tokens(), 0);
+    assert_eq!(pending(&pool, &plain(&second)), 0, "the engine answered with an error");
+    drop(refused);
+    let mut done = choose(&pool, &plain(&first));
+    done.reservation.first_data(true);
+    let at = Arc::clone(done.reservation.endpoint());
+    drop(done);
+    assert_eq!(pending(&pool, &plain(&second)), 2_000, "its blocks may not be known yet");
+    at.pending().end_computed();
+    assert_eq!(pending(&pool, &plain(&second)), 0, "the engine emptied its cache");
+    let held = choose(&pool, &plain(&first));
+    held.reservation.endpoint().pending().end_computed();
+    assert_eq!(pending(&pool, &plain(&second)), 2_000, "it is still to be computed");
+    held.reservation.endpoint().pending().end_all();
+    assert_eq!(pending(&pool, &plain(&second)), 0, "the engine is another process");
+}
+
+#[test]
+fn pools_share_it_and_salts_adapters_and_block_sizes_do_not() {
+    let scene = Scene::new(2, Some(true));
+    let (pool, other) = (scene.pool(PolicyKind::Latency), scene.pool(PolicyKind::Latency));
+    let prompts = [(0..1_000).collect::<Vec<u32>>()];
+    let tokens = plain(&prompts);
+    let held = choose(&pool, &tokens);
+    // The last token is always computed; 1,000 tokens are 62 blocks and a half.
+    assert_eq!(pending(&other, &tokens), 992);
+    let full = [prompts[0][..992].to_vec()];
+    assert_eq!(pending(&pool, &plain(&full)), 976);
+    let salted = PromptTokens { salt: Some("s"), ..tokens };
+    let adapted = PromptTokens { adapter: Some("a"), ..tokens };
+    for apart in [salted, adapted] {
+        assert_eq!(pending(&pool, &apart), 0);
+        let held = choose(&pool, &apart);
+        assert_eq!(pending(&pool, &apart), 992);
+        drop(held);
+    }
+    let batch = [prompts[0].clone(), (5_000..5_100).collect(), prompts[0][..500].to_vec()];
+    assert_eq!(pending(&pool, &plain(&batch)), 992 + 496, "prompts of a batch by themselves");
+    held.reservation.endpoint().set_block_size(32);
+    scene.engines.iter().for_each(|engine| engine.endpoints()[0].set_block_size(32));
+    assert_eq!(pending(&pool, &tokens), 0);
+}

@@ -1,0 +1,31 @@
+//! A body's envelope, read off the async threads where that takes long.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kvasir_prompt::{BodyError, Envelope};
+use tokio::sync::Semaphore;
+
+/// Reading this much takes a fraction of a millisecond: not worth a change of threads.
+const INLINE_BYTES: usize = 256 << 10;
+
+/// Reads the envelope. The permits bound how many long bodies are read at one time; each takes
+/// milliseconds.
+pub(crate) async fn envelope(
+    permits: &Arc<Semaphore>,
+    body: &Bytes,
+) -> Result<Envelope, BodyError> {
+    if body.len() <= INLINE_BYTES {
+        return Envelope::parse(body);
+    }
+    let permit = Arc::clone(permits).acquire_owned().await;
+    let body = body.clone();
+    let work = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        Envelope::parse(&body)
+    });
+    work.await.unwrap_or_else(|_| {
+        let message = "The request body could not be read".to_owned();
+        Err(BodyError { message, position: None })
+    })
+}

@@ -1,0 +1,268 @@
+//! A gateway in the simulation: it knows of the engines what a real one knows, late and at times
+//! not at all, by the real one's code for events, residency, trust and estimates.
+
+mod follow;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvasir_balance::{
+    Candidate, DEFAULT_PROMPT_TOKENS, FleetView, Load, PolicyState, PrefillRate, Query,
+    foreign_waiting, median_rate, next_typical_prompt,
+};
+use kvasir_fleet::{BlockIdentity, EngineCard, Picture};
+use kvasir_inventory::{Inventory, Limits, Trust};
+
+use crate::policies::SimPolicy;
+use crate::prepared::Prepared;
+use crate::queue::Time;
+
+pub(crate) use self::follow::{Clock, Following, Wants};
+
+/// An engine's own account of its load, as last read.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Signals {
+    pub(crate) running: Option<f64>,
+    pub(crate) waiting: Option<f64>,
+    pub(crate) kv_usage: Option<f64>,
+    /// Requests of this gateway that were there when it was read.
+    pub(crate) own_in_flight: u32,
+}
+
+/// One engine, as one gateway sees it.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) following: Following,
+    card: EngineCard,
+    in_flight: u32,
+    queued_prefill_tokens: u64,
+    /// Prompt tokens of the requests in flight.
+    prompt_tokens: u64,
+    rate: PrefillRate,
+    signals: Signals,
+    reachable: bool,
+}
+
+/// A gateway.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    inventory: Arc<Inventory>,
+    pub(crate) members: Vec<Member>,
+    state: PolicyState,
+    typical_prompt: u64,
+}
+
+/// A request's claim on an engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reservation {
+    pub(crate) replica: u16,
+    /// Tokens the engine is expected to find.
+    pub(crate) predicted: u32,
+    /// Whether another engine was known to hold more.
+    pub(crate) spilled: bool,
+    prefill_tokens: u64,
+    prompt_tokens: u64,
+    queued: bool,
+    alone: bool,
+    measured: bool,
+    since: Time,
+}
+
+/// What peers' policies look at besides [`FleetView`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extra {
+    /// Requests waiting at the engine, as last read.
+    pub(crate) waiting: f64,
+    /// Used part of its cache, as last read.
+    pub(crate) kv_usage: f64,
+    /// Prompt tokens of the gateway's own requests in flight there.
+    pub(crate) prompt_tokens: u64,
+}
+
+impl Gateway {
+    /// A gateway before `blocks.len()` engines of so many blocks; `None` if there is no room.
+    pub(crate) fn new(
+        prepared: &Prepared<'_>,
+        blocks: &[u64],
+        events: Option<bool>,
+        seed: u64,
+    ) -> Option<Self> {
+        let inventory = Arc::new(Inventory::new(prepared.space.clone(), Limits::default()));
+        let member = |(place, blocks): (usize, &u64)| {
+            let picture =
+                Picture::new(Arc::clone(&inventory), BlockIdentity::Tokens)?.completed_by_refills();
+            Some(Member {
+                following: Following::new(picture, events, seed ^ place as u64),
+                card: EngineCard {
+                    blocks: Some(*blocks),
+                    block_size: Some(prepared.block_size),
+                    ..EngineCard::default()
+                },
+                in_flight: 0,
+                queued_prefill_tokens: 0,
+                prompt_tokens: 0,
+                rate: PrefillRate::default(),
+                signals: Signals::default(),
+                reachable: true,
+            })
+        };
+        let members = blocks.iter().enumerate().map(member).collect::<Option<Vec<_>>>()?;
+        let state = PolicyState::new(seed);
+        Some(Self { inventory, members, state, typical_prompt: DEFAULT_PROMPT_TOKENS })
+    }
+
+    /// What an engine's stream wants to be told, and the card it is read by.
+    pub(crate) fn follow(&mut self, replica: u16) -> Option<(&mut Following, &EngineCard)> {
+        let member = self.members.get_mut(usize::from(replica))?;
+        Some((&mut member.following, &member.card))
+    }
+
+    /// Chooses an engine for a request and reserves its load there. `tried` are engines where it
+    /// failed before.
+    pub(crate) fn choose(
+        &mut self,
+        policy: &SimPolicy,
+        prepared: &Prepared<'_>,
+        request: usize,
+        tried: &[u16],
+        now: Time,
+    ) -> Option<Reservation> {
+        let prompt_tokens = prepared.prompt_tokens[request];
+        if tried.is_empty() {
+            self.typical_prompt = next_typical_prompt(self.typical_prompt, prompt_tokens);
+        }
+        let eligible = self.eligible(tried);
+        let overlaps = self.inventory.overlaps(prepared.keys(request), prepared.block_size);
+        let fallback = median_rate(self.members.iter().filter_map(|member| member.rate.get()));
+        let candidates: Vec<Candidate> = eligible
+            .iter()
+            .map(|place| {
+                let member = &self.members[*place];
+                let overlap = member.following.picture.credited(&overlaps);
+                member.candidate(overlap, self.typical_prompt, fallback)
+            })
+            .collect();
+        let extras: Vec<Extra> =
+            eligible.iter().map(|place| self.members[*place].extra()).collect();
+        let view = FleetView { candidates: &candidates };
+        let query = Query { prompt_tokens };
+        let chosen = policy.choose(&query, &view, &extras, &mut self.state)?;
+        let (place, candidate) = (*eligible.get(chosen)?, candidates.get(chosen)?);
+        let resident = candidate.overlap.resident();
+        let most = candidates.iter().map(|c| c.overlap.resident()).max().unwrap_or(0);
+        let member = &mut self.members[place];
+        let mut reservation = Reservation {
+            replica: u16::try_from(place).ok()?,
+            predicted: resident,
+            spilled: most > resident,
+            prefill_tokens: prompt_tokens.saturating_sub(u64::from(resident)),
+            prompt_tokens,
+            queued: true,
+            alone: false,
+            measured: candidate.trust == Trust::Exact,
+            since: now,
+        };
+        reservation.alone = member.queued_prefill_tokens == 0;
+        member.in_flight += 1;
+        member.queued_prefill_tokens += reservation.prefill_tokens;
+        member.prompt_tokens += prompt_tokens;
+        Some(reservation)
+    }
+
+    /// The places that may be chosen: a request that failed nowhere yet may try one that was
+    /// unreachable, if there is no other.
+    fn eligible(&self, tried: &[u16]) -> Vec<usize> {
+        let places = 0..self.members.len();
+        let reachable = |place: &usize| self.members[*place].reachable;
+        let untried = |place: &usize| !tried.iter().any(|known| usize::from(*known) == *place);
+        let eligible: Vec<usize> = places.clone().filter(untried).filter(reachable).collect();
+        if eligible.is_empty() && tried.is_empty() { places.collect() } else { eligible }
+    }
+
+    /// The first data of a streamed answer came.
+    pub(crate) fn first_data(&mut self, reservation: &mut Reservation, now: Time) {
+        let Some(member) = self.members.get_mut(usize::from(reservation.replica)) else { return };
+        if member.release_prefill(reservation) && reservation.alone && reservation.measured {
+            let took = Duration::from_nanos(now.saturating_sub(reservation.since));
+            member.rate.observe(reservation.prefill_tokens, took);
+        }
+    }
+
+    /// A request's claim ends.
+    pub(crate) fn release(&mut self, mut reservation: Reservation) {
+        let Some(member) = self.members.get_mut(usize::from(reservation.replica)) else { return };
+        member.release_prefill(&mut reservation);
+        member.in_flight = member.in_flight.saturating_sub(1);
+        member.prompt_tokens = member.prompt_tokens.saturating_sub(reservation.prompt_tokens);
+    }
+
+    pub(crate) fn in_flight(&self, replica: u16) -> u32 {
+        self.members.get(usize::from(replica)).map_or(0, |member| member.in_flight)
+    }
+
+    /// An engine cannot be reached.
+    pub(crate) fn unreachable(&mut self, replica: u16) {
+        if let Some(member) = self.members.get_mut(usize::from(replica)) {
+            member.reachable = false;
+        }
+    }
+
+    /// An engine's metrics were read; `None` if it could not be reached, and may come back as
+    /// another one.
+    pub(crate) fn scraped(&mut self, replica: u16, signals: Option<Signals>) {
+        let Some(member) = self.members.get_mut(usize::from(replica)) else { return };
+        member.reachable = signals.is_some();
+        match signals {
+            Some(signals) => {
+                // What was sent while the answer was on its way may be in it.
+                let own_in_flight = signals.own_in_flight.max(member.in_flight);
+                member.signals = Signals { own_in_flight, ..signals };
+            }
+            None => {
+                member.signals = Signals::default();
+                member.rate = PrefillRate::default();
+            }
+        }
+    }
+}
+
+impl Member {
+    fn candidate(
+        &self,
+        overlap: kvasir_inventory::Overlap,
+        typical_prompt: u64,
+        fallback_rate: f64,
+    ) -> Candidate {
+        let Signals { running, waiting, own_in_flight, .. } = self.signals;
+        let foreign = u64::from(foreign_waiting(running, waiting, own_in_flight));
+        Candidate {
+            pending: 0,
+            overlap,
+            trust: self.following.picture.trust(),
+            load: Load {
+                in_flight: self.in_flight,
+                queued_prefill_tokens: self
+                    .queued_prefill_tokens
+                    .saturating_add(foreign.saturating_mul(typical_prompt)),
+            },
+            prefill_rate: self.rate.get().unwrap_or(fallback_rate),
+        }
+    }
+
+    fn extra(&self) -> Extra {
+        Extra {
+            waiting: self.signals.waiting.unwrap_or(0.0),
+            kv_usage: self.signals.kv_usage.unwrap_or(0.0),
+            prompt_tokens: self.prompt_tokens,
+        }
+    }
+
+    fn release_prefill(&mut self, reservation: &mut Reservation) -> bool {
+        let was_queued = std::mem::take(&mut reservation.queued);
+        if was_queued {
+            self.queued_prefill_tokens =
+                self.queued_prefill_tokens.saturating_sub(reservation.prefill_tokens);
+        }
+        was_queued
+    }
+}

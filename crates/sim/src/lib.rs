@@ -1,0 +1,46 @@
+//! Routing policies over workloads in virtual time: which policy, at which load, for which traffic.
+//!
+//! [`simulate`] plays one [`Workload`] (a recorded trace or a made-up one) under several policies
+//! on the same fleet and compares them. Nothing waits: an hour of traffic takes seconds.
+//!
+//! What is real and what is modelled:
+//!
+//! * the policies are those of `kvasir-balance`, called with what a gateway would know; other
+//!   routers' formulas are there for comparison ([`SimPolicy`]);
+//! * engines are `kvasir-engine-sim`'s: paged cache with prefix caching and eviction, chunked
+//!   prefill under a token budget, decode pace by batch and context, KV events in vLLM's encoding;
+//! * each gateway follows every engine's events with `kvasir-kv-events`' stream, keeps them in a
+//!   `kvasir-inventory` of its own and believes them as `kvasir-fleet` does; events come late and
+//!   get lost, metrics are read once in a while, speeds are learned from first tokens;
+//! * several gateways do not know of each other's requests but through metrics and events;
+//! * clients wait for answers, and a turn of a conversation waits for the turn before it.
+//!
+//! Not modelled: tokenising (prompts are known exactly), clients that hang up, adapters, slower
+//! cache tiers, networks that differ from one engine to another.
+//!
+//! The same workload, options and seed give the same numbers, byte for byte.
+
+mod compare;
+mod gateway;
+mod options;
+mod policies;
+mod prepared;
+mod queue;
+mod record;
+mod replica;
+mod report;
+mod saturation;
+mod workload;
+mod world;
+
+pub use self::compare::{Progress, simulate};
+pub use self::options::{
+    Engines, MAX_GATEWAYS, MAX_REPLICAS, News, Options, OptionsError, Restart,
+};
+pub use self::policies::{Peer, SimPolicy, UnknownSimPolicy};
+pub use self::report::{Comparison, PolicyReport, Spread, csv, json, plot, table};
+pub use self::saturation::{Saturation, find_saturation};
+pub use self::workload::{
+    Asked, MAX_REQUESTS, Release, Segment, Synthetic, TraceError, TraceProblem, UnknownWorkload,
+    Workload,
+};

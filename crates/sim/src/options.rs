@@ -1,0 +1,235 @@
+//! What is simulated: how many replicas and gateways, how fast and how well informed.
+
+use std::time::Duration;
+
+use kvasir_engine_sim::{ConfigError, CostModel, EngineConfig, OpaqueHashing};
+
+/// Most replicas of a fleet.
+pub const MAX_REPLICAS: usize = 4_096;
+/// Most gateways in front of it.
+pub const MAX_GATEWAYS: usize = 64;
+
+/// A fleet, its gateways and what goes wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Engine replicas.
+    pub replicas: usize,
+    /// Gateways; each request goes to a random one of them, and none knows of the others.
+    pub gateways: usize,
+    /// Arrivals are so many times as fast as in the workload.
+    pub time_scale: f64,
+    /// What everything random is made from.
+    pub seed: u64,
+    /// The engine all replicas are like.
+    pub engine: Engines,
+    /// How news of the engines reaches the gateways.
+    pub news: News,
+    /// Engines that are killed.
+    pub restarts: Vec<Restart>,
+}
+
+/// The engines of a fleet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Engines {
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Tokens that the cache of a replica holds; replicas take the numbers in turn.
+    pub cache_tokens: Vec<usize>,
+    /// How many times as fast as `cost` says a replica is; replicas take the numbers in turn.
+    pub speeds: Vec<f64>,
+    /// How long steps take.
+    pub cost: CostModel,
+    /// Token budget of one step.
+    pub max_num_batched_tokens: usize,
+    /// Most requests that run at once.
+    pub max_num_seqs: usize,
+    /// Most requests that wait at one engine.
+    pub max_waiting: usize,
+}
+
+/// How news of the engines reaches the gateways.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct News {
+    /// From a request's choice to its arrival at the engine.
+    pub dispatch_delay: Duration,
+    /// From the end of a step to its events at a gateway.
+    pub event_delay: Duration,
+    /// The part of all event batches that is lost on the way, from 0 to 1.
+    pub event_loss: f64,
+    /// Whether engines have a replay socket.
+    pub replay: bool,
+    /// Batches that an engine keeps for replay (vLLM's `buffer_steps`).
+    pub replay_batches: usize,
+    /// Whether engines publish events at all.
+    pub events: bool,
+    /// How often a gateway reads an engine's metrics.
+    pub scrape_interval: Duration,
+    /// From reading the metrics to having them.
+    pub scrape_delay: Duration,
+}
+
+/// An engine that is killed and comes back empty.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Restart {
+    /// Which replica, from 0.
+    pub replica: usize,
+    /// When, in seconds of simulated time.
+    pub at: f64,
+    /// How long it is gone.
+    pub down: Duration,
+}
+
+/// Options that cannot be.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum OptionsError {
+    /// A number out of its range.
+    #[error("{name} is {value}: expected {expected}")]
+    Range {
+        /// The option.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        expected: String,
+    },
+    /// No engine is like that.
+    #[error("engine: {0}")]
+    Engine(#[from] ConfigError),
+    /// The longest request fits no cache.
+    #[error(
+        "a request of the workload has {longest} tokens, prompt and answer together; the smallest \
+         cache holds {cache}"
+    )]
+    CacheTooSmall {
+        /// Tokens of the longest request.
+        longest: u64,
+        /// Tokens of the smallest cache.
+        cache: u64,
+    },
+}
+
+impl Default for Options {
+    /// Eight replicas behind one gateway, and nothing goes wrong.
+    fn default() -> Self {
+        Self {
+            replicas: 8,
+            gateways: 1,
+            time_scale: 1.0,
+            seed: 1,
+            engine: Engines::default(),
+            news: News::default(),
+            restarts: Vec::new(),
+        }
+    }
+}
+
+impl Default for Engines {
+    /// Blocks of 512 tokens as in the Mooncake traces, room for two million tokens, and a GPU that
+    /// prefills 10,000 tokens a second.
+    fn default() -> Self {
+        Self {
+            block_size: 512,
+            cache_tokens: vec![2_048_000],
+            speeds: vec![1.0],
+            cost: CostModel::MID_GPU,
+            max_num_batched_tokens: 8_192,
+            max_num_seqs: 256,
+            max_waiting: 65_536,
+        }
+    }
+}
+
+impl Default for News {
+    /// One data centre: fractions of a millisecond, and nothing is lost.
+    fn default() -> Self {
+        Self {
+            dispatch_delay: Duration::from_micros(500),
+            event_delay: Duration::from_millis(1),
+            event_loss: 0.0,
+            replay: true,
+            replay_batches: 1_000,
+            events: true,
+            scrape_interval: Duration::from_secs(1),
+            scrape_delay: Duration::from_millis(5),
+        }
+    }
+}
+
+impl Options {
+    /// Checks the options by themselves and against a workload whose longest request has
+    /// `longest` tokens.
+    ///
+    /// # Errors
+    /// The first option that cannot be.
+    pub fn validate(&self, longest: u64) -> Result<(), OptionsError> {
+        count("replicas", self.replicas, 1, MAX_REPLICAS)?;
+        count("gateways", self.gateways, 1, MAX_GATEWAYS)?;
+        number("time-scale", self.time_scale, 1e-3, 1e4)?;
+        let Engines { cache_tokens, speeds, .. } = &self.engine;
+        count("number of cache sizes", cache_tokens.len(), 1, MAX_REPLICAS)?;
+        count("number of speeds", speeds.len(), 1, MAX_REPLICAS)?;
+        speeds.iter().try_for_each(|speed| number("speed", *speed, 1e-3, 1e3))?;
+        number("event-loss", self.news.event_loss, 0.0, 1.0)?;
+        count("replay-batches", self.news.replay_batches, 1, 1_000_000)?;
+        let interval = self.news.scrape_interval.as_secs_f64();
+        number("scrape interval, s", interval, 1e-3, 86_400.0)?;
+        for restart in &self.restarts {
+            count("restart: replica", restart.replica, 0, self.replicas.saturating_sub(1))?;
+            number("restart: second", restart.at, 0.0, 1e7)?;
+            number("restart: down", restart.down.as_secs_f64(), 0.0, 1e6)?;
+        }
+        let kinds = cache_tokens.len().max(speeds.len()).min(self.replicas);
+        for replica in 0..kinds {
+            let config = self.config(replica, longest);
+            let cache = (config.usable_blocks() * config.block_size) as u64;
+            if longest.max(2) > cache {
+                return Err(OptionsError::CacheTooSmall { longest, cache });
+            }
+            config.validate()?;
+        }
+        Ok(())
+    }
+
+    /// The engine of one replica, for requests of at most `longest` tokens.
+    pub(crate) fn config(&self, replica: usize, longest: u64) -> EngineConfig {
+        let Engines { block_size, cache_tokens, speeds, cost, .. } = &self.engine;
+        let in_turn = |numbers: usize| replica.checked_rem(numbers).unwrap_or(0);
+        let tokens = cache_tokens.get(in_turn(cache_tokens.len())).copied().unwrap_or(0);
+        let speed = speeds.get(in_turn(speeds.len())).copied().unwrap_or(1.0);
+        EngineConfig {
+            block_size: *block_size,
+            // One block holds nothing.
+            num_blocks: tokens / (*block_size).max(1) + 1,
+            // A prompt must leave room for a token more than the longest request has.
+            max_model_len: usize::try_from(longest).unwrap_or(usize::MAX).max(2),
+            max_num_batched_tokens: self.engine.max_num_batched_tokens,
+            max_num_seqs: self.engine.max_num_seqs,
+            max_waiting: self.engine.max_waiting,
+            // Seeds differ from engine to engine and from life to life, as with no
+            // PYTHONHASHSEED: gateways must not care.
+            hashing: kvasir_engine_sim::Hashing::Opaque(OpaqueHashing {
+                seed: replica as u64,
+                per_life: true,
+            }),
+            enable_kv_cache_events: self.news.events,
+            cost: cost.faster(speed),
+            ..EngineConfig::default()
+        }
+    }
+}
+
+fn count(name: &'static str, value: usize, least: usize, most: usize) -> Result<(), OptionsError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let expected = format!("{least} to {most}");
+    Err(OptionsError::Range { name, value: value.to_string(), expected })
+}
+
+fn number(name: &'static str, value: f64, least: f64, most: f64) -> Result<(), OptionsError> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let expected = format!("{least} to {most}");
+    Err(OptionsError::Range { name, value: value.to_string(), expected })
+}

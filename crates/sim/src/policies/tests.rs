@@ -1,0 +1,85 @@
+use kvasir_balance::{Candidate, FleetView, Load, PolicyState, Query};
+use kvasir_inventory::{Overlap, Tier, Trust};
+
+use super::*;
+
+/// (resident, in flight, queued tokens, waiting, KV use, prompt tokens in flight)
+type Row = (u32, u32, u64, f64, f64, u64);
+
+fn pick(peer: Peer, rows: &[Row]) -> Option<usize> {
+    let candidates: Vec<Candidate> = rows
+        .iter()
+        .map(|&(resident, in_flight, queued_prefill_tokens, ..)| {
+            let mut overlap = Overlap::default();
+            overlap.add(Tier::Device, resident);
+            let load = Load { in_flight, queued_prefill_tokens };
+            Candidate { overlap, pending: 0, trust: Trust::Exact, load, prefill_rate: 1000.0 }
+        })
+        .collect();
+    let extras: Vec<Extra> = rows
+        .iter()
+        .map(|&(.., waiting, kv_usage, prompt_tokens)| Extra { waiting, kv_usage, prompt_tokens })
+        .collect();
+    let view = FleetView { candidates: &candidates };
+    let query = Query { prompt_tokens: 1000 };
+    SimPolicy::Peer(peer).choose(&query, &view, &extras, &mut PolicyState::new(1))
+}
+
+#[test]
+fn nobody_to_choose_from() {
+    for policy in SimPolicy::all() {
+        let view = FleetView { candidates: &[] };
+        let query = Query { prompt_tokens: 1 };
+        assert_eq!(policy.choose(&query, &view, &[], &mut PolicyState::new(1)), None);
+    }
+}
+
+#[test]
+fn lmetric_multiplies_tokens_and_batch() {
+    // 1000 * 1 = 1000; 100 * 9 = 900; (100 + 900) * 2 = 2000.
+    let rows = [(0, 0, 0, 0.0, 0.0, 0), (900, 8, 0, 0.0, 0.0, 0), (900, 1, 900, 0.0, 0.0, 0)];
+    assert_eq!(pick(Peer::Lmetric, &rows), Some(1));
+    assert_eq!(pick(Peer::Lmetric, &[rows[0], rows[2]]), Some(0));
+}
+
+#[test]
+fn llm_d_adds_ratio_queue_and_cache() {
+    // 0 + 1 + 1 = 2; 1 + 0 + 0.9 = 1.9; 1 + 0.5 + 0.6 = 2.1.
+    let rows = [(0, 0, 0, 0.0, 0.0, 0), (500, 0, 0, 4.0, 0.1, 0), (500, 0, 0, 2.0, 0.4, 0)];
+    assert_eq!(pick(Peer::LlmD, &rows), Some(2));
+    assert_eq!(pick(Peer::LlmD, &rows[..2]), Some(0));
+}
+
+#[test]
+fn dynamo_adds_blocks_to_compute_and_blocks_in_use() {
+    // 1000 + 100; 400 + 600; 400 + 200 queued + 600.
+    let rows = [(0, 1, 0, 0.0, 0.0, 100), (600, 1, 0, 0.0, 0.0, 600), (600, 1, 200, 0.0, 0.0, 600)];
+    assert_eq!(pick(Peer::Dynamo, &rows), Some(1));
+    assert_eq!(pick(Peer::Dynamo, &[rows[0], rows[2]]), Some(0));
+}
+
+#[test]
+fn smg_goes_by_overlap_until_loads_are_far_apart() {
+    let row = |resident, in_flight| (resident, in_flight, 0, 0.0, 0.0, 0);
+    assert_eq!(pick(Peer::SmgCacheAware, &[row(16, 64), row(0, 0)]), Some(0));
+    assert_eq!(pick(Peer::SmgCacheAware, &[row(16, 65), row(0, 0)]), Some(1));
+    assert_eq!(pick(Peer::SmgCacheAware, &[row(16, 200), row(0, 140)]), Some(0));
+    assert_eq!(pick(Peer::SmgCacheAware, &[row(0, 3), row(0, 2)]), Some(1));
+    assert_eq!(pick(Peer::SmgCacheAware, &[row(16, 3), row(16, 2)]), Some(1));
+}
+
+#[test]
+fn the_longest_prefix_wins_whatever_the_load_and_the_first_of_several() {
+    let row = |resident, in_flight| (resident, in_flight, 0, 0.0, 0.0, 0);
+    let rows = [row(16, 0), row(32, 500), row(32, 0), row(0, 0)];
+    assert_eq!(pick(Peer::LongestPrefix, &rows), Some(1));
+}
+
+#[test]
+fn names_parse_back_and_unknown_ones_list_what_exists() {
+    for policy in SimPolicy::all() {
+        assert_eq!(policy.name().parse(), Ok(policy));
+    }
+    let error = "best".parse::<SimPolicy>().unwrap_err().to_string();
+    assert!(error.contains("`latency`") && error.contains("`dynamo`"), "{error}");
+}

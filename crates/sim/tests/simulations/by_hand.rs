@@ -1,0 +1,119 @@
+//! Simulations small enough to compute on paper.
+
+use std::time::Duration;
+
+use kvasir_sim::{Release, find_saturation};
+
+use super::*;
+
+#[test]
+fn one_request_takes_its_prefill_and_its_steps() {
+    let report = play_one(&workload(vec![asked(0.0, &[(1, 100)], 3)]), &simple(1), "latency");
+    // 0.5 ms of network, 10 + 100 ms of prefill, two steps of 11 ms.
+    close(report.ttft_ms.mean, 110.5);
+    close(report.e2e_ms.mean, 132.5);
+    close(report.tpot_ms.mean, 11.0);
+    close(report.throughput_rps, 1.0 / 0.1325);
+    assert_eq!((report.work_tokens, report.answered), (100, 1));
+    close(report.busy_seconds_by_replica[0], 0.132);
+}
+
+#[test]
+fn a_second_request_joins_the_batch_and_hits_the_cache() {
+    // The second one comes while the first is being prefilled, and waits for the step to end.
+    let requests = vec![asked(0.0, &[(1, 100)], 3), asked(0.05, &[(1, 96), (2, 20)], 1)];
+    let report = play_one(&workload(requests), &simple(1), "latency");
+    // It hits 96 tokens: its step computes 20 of its own and one of the first request.
+    assert_eq!(report.work_tokens, 120);
+    close(report.token_hit_rate, 96.0 / 216.0);
+    // Step of 110 until 110.5; then 10 + 21; it came at 50.
+    close(report.ttft_ms.p99, 110.5);
+    close(report.ttft_ms.p50, 110.5 + 31.0 - 50.0);
+    // The first one: 110.5 + 31 + 11.
+    close(report.e2e_ms.p99, 152.5);
+    // Nobody knew of the blocks when it was sent.
+    close(report.predicted_hit_rate, 0.0);
+    assert_eq!(report.under_predicted, 1);
+}
+
+#[test]
+fn what_events_have_told_is_predicted_and_followed() {
+    let requests = vec![
+        asked(0.0, &[(1, 160)], 1),
+        asked(0.0, &[(2, 160)], 1),
+        asked(2.0, &[(2, 160), (3, 8)], 1),
+        asked(4.0, &[(1, 160), (4, 8)], 1),
+    ];
+    let comparison = play(&workload(requests), &simple(2), &["precise_cache_aware", "round_robin"]);
+    let [precise, blind] = &comparison.policies[..] else { panic!("two policies") };
+    assert_eq!(precise.work_by_replica, [168, 168]);
+    close(precise.predicted_hit_rate, 320.0 / 656.0);
+    close(precise.token_hit_rate, precise.ideal_hit_rate);
+    assert_eq!((precise.spills, precise.over_predicted, precise.under_predicted), (0, 0, 0));
+    // In turn, the third goes where the first was.
+    assert_eq!(blind.work_by_replica, [328, 328]);
+    assert_eq!(blind.spills, 2);
+    close(blind.max_over_mean_work, 1.0);
+}
+
+#[test]
+fn a_small_cache_evicts() {
+    // Room for ten blocks, and requests of ten blocks that take turns.
+    let mut options = simple(1);
+    options.engine.cache_tokens = vec![176];
+    let turns = |turn: u64| asked(turn as f64, &[(turn % 2, 160)], 1);
+    let report = play_one(&workload((0..6).map(turns).collect()), &options, "latency");
+    close(report.ideal_hit_rate, 4.0 * 144.0 / 960.0);
+    assert!(report.token_hit_rate < report.ideal_hit_rate, "{}", report.token_hit_rate);
+    assert_eq!(report.over_predicted, 0);
+}
+
+#[test]
+fn a_turn_waits_for_the_answer_and_its_pause_and_quotes_the_answer() {
+    let mut next = asked(0.0, &[(1, 64)], 1);
+    next.release = Release::After { request: 0, pause: 2.0 };
+    next.prompt.push(Segment::answer_to(0, 33));
+    let requests = workload(vec![asked(0.0, &[(1, 64)], 33), next]);
+    let mut options = simple(1);
+    options.time_scale = 4.0;
+    let report = play_one(&requests, &options, "latency");
+    // 64 + 33 tokens, of which the last was not computed: six blocks.
+    close(report.token_hit_rate, 96.0 / (64.0 + 97.0));
+    close(report.ideal_hit_rate, 96.0 / (64.0 + 97.0));
+    // 74.5 ms, 32 steps of 11 ms, a pause of 0.5 s, one token and 11.5 ms.
+    close(report.throughput_rps, 2.0 / (0.0745 + 0.352 + 0.5 + 0.0115));
+}
+
+#[test]
+fn a_faster_replica_does_more_of_the_work() {
+    let mut options = simple(2);
+    options.engine.speeds = vec![1.0, 3.0];
+    let requests = (0_u32..200).map(|n| asked(f64::from(n) * 0.4, &[(u64::from(n), 1_000)], 1));
+    let report = play_one(&workload(requests.collect()), &options, "latency");
+    let [slow, fast] = report.work_by_replica[..] else { panic!("two replicas") };
+    assert!(fast > 2 * slow, "{slow} {fast}");
+}
+
+#[test]
+fn a_slow_reading_of_metrics_changes_nothing_for_what_was_sent_by_oneself() {
+    let mut options = simple(2);
+    let requests = (0_u32..50).map(|n| asked(f64::from(n) * 0.3, &[(u64::from(n), 500)], 2));
+    let requests = workload(requests.collect());
+    let known = play_one(&requests, &options, "latency");
+    options.news.scrape_interval = Duration::from_secs(3_600);
+    assert_eq!(play_one(&requests, &options, "latency"), known);
+}
+
+#[test]
+fn saturation_is_where_answers_no_longer_follow() {
+    // 0.99 s of work in a request, one arrival a second.
+    let requests = (0_u32..400).map(|n| asked(f64::from(n), &[(u64::from(n), 980)], 1));
+    let requests = workload(requests.collect());
+    let mut options = simple(1);
+    options.engine.max_num_batched_tokens = 980;
+    let found =
+        find_saturation(&requests, &options, policy("round_robin"), &mut |_, _| {}).unwrap();
+    // At x the replica answers 1 / (0.99 x) of what comes; 95 % of it at x = 1.063.
+    assert!((1.01..1.10).contains(&found.time_scale), "{found:?}");
+    close(found.requests_per_second, found.time_scale * 400.0 / 399.0);
+}
