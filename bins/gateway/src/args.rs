@@ -70,7 +70,7 @@ impl ServeArgs {
                 pool.tokenizer_dir = Some(dir.clone());
             }
             if let Some(policy) = self.policy {
-                pool.policy = policy;
+                pool.policy = policy.into();
             }
         }
         Ok(config)

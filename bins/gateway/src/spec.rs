@@ -79,7 +79,7 @@ fn pool_spec(pool: &PoolConfig, max_prompt_bytes: usize) -> Result<PoolSpec> {
             .collect();
     Ok(PoolSpec {
         model: pool.model.clone(),
-        policy: pool.policy,
+        selection: pool.selection(),
         tokenizer_dir: pool.tokenizer_dir.clone(),
         authorization,
         tokens: TokenSpec {
@@ -120,7 +120,7 @@ fn block_identity(identity: &kvasir_config::BlockIdentity) -> kvasir_fleet::Bloc
 
 fn endpoint_spec(endpoint: &EndpointConfig) -> EndpointSpec {
     let poll_events = endpoint.polls();
-    let EndpointConfig { url, events, replay, topic, bind, ranks, rank } = endpoint;
+    let EndpointConfig { url, events, replay, topic, bind, ranks, rank, weight } = endpoint;
     EndpointSpec {
         authority: url.authority().clone(),
         events: events.clone().filter(|_| !poll_events).map(|publisher| EventSpec {
@@ -132,5 +132,6 @@ fn endpoint_spec(endpoint: &EndpointConfig) -> EndpointSpec {
         poll_events,
         ranks: *ranks,
         rank: *rank,
+        weight: *weight,
     }
 }

@@ -65,6 +65,8 @@ impl Exclusion {
         match self {
             Self::Failing | Self::Silent => Some(1),
             Self::Unreachable if first_attempt => Some(2),
+            // The engine says best itself what is wrong with such a request.
+            Self::ContextTooLong => Some(3),
             _ => None,
         }
     }

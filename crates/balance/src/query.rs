@@ -52,6 +52,8 @@ pub struct Needs {
     pub keys: bool,
     /// [`Prefix::token_head`], [`Prefix::text_head`] and what stands beside them.
     pub head: bool,
+    /// [`Candidate::resident_blocks`](crate::Candidate) and `capacity_blocks`.
+    pub blocks: bool,
 }
 
 /// So many tokens at the beginning of a prompt tell it apart from others for hashing policies.

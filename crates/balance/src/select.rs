@@ -130,6 +130,7 @@ impl Selection {
             session: all.session || one.session,
             keys: all.keys || one.keys,
             head: all.head || one.head,
+            blocks: all.blocks || one.blocks,
         })
     }
 

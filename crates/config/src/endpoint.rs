@@ -51,6 +51,14 @@ pub struct EndpointConfig {
     /// The rank its URL belongs to, where `rank_addressing` is `url`.
     #[serde(default)]
     pub rank: Option<u32>,
+    /// Its share of the load in percent of a full one's, for policies that go by weights. Default
+    /// 100; 0 counts as 1.
+    #[serde(default = "full")]
+    pub weight: u32,
+}
+
+fn full() -> u32 {
+    100
 }
 
 /// An engine's base URL: scheme `http`, a host, an optional port, nothing else.
@@ -123,7 +131,16 @@ impl EndpointConfig {
     /// An engine of which only the URL is known.
     #[must_use]
     pub fn at(url: EngineUrl) -> Self {
-        Self { url, events: None, replay: None, topic: None, bind: false, ranks: None, rank: None }
+        Self {
+            url,
+            events: None,
+            replay: None,
+            topic: None,
+            bind: false,
+            ranks: None,
+            rank: None,
+            weight: full(),
+        }
     }
 
     /// The address and topic that belong to its publisher alone, where it connects to us.

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::uri::Authority;
-use kvasir_balance::PolicyKind;
+use kvasir_balance::{PolicySpec, SelectionSpec, StickyOptions};
 use serde::Deserialize;
-use serde::de::{self, Deserializer};
 
 use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::error::ConfigError;
@@ -59,9 +58,21 @@ pub struct Config {
 pub struct PoolConfig {
     /// The model's name in requests, as the engines serve it.
     pub model: String,
-    /// The routing policy. Default `latency`.
-    #[serde(default, deserialize_with = "policy")]
-    pub policy: PolicyKind,
+    /// The routing policy: its name, or a map of `name` and its options. Default `latency`.
+    #[serde(default)]
+    pub policy: PolicySpec,
+    /// What chooses where the policy has no say. Default `least_load`.
+    #[serde(default = "fallback")]
+    pub fallback: PolicySpec,
+    /// The time to first token above which an endpoint is avoided, in milliseconds.
+    #[serde(default)]
+    pub slo_ttft_ms: Option<f64>,
+    /// Whether conversations stay where they are, and for how long. Not by default.
+    #[serde(default)]
+    pub sticky: Option<StickyOptions>,
+    /// A policy that chooses beside the pool's, without effect.
+    #[serde(default)]
+    pub shadow: Option<PolicySpec>,
     /// A directory of staged tokenizers: the model's is in the subdirectory of its name with `/`
     /// written as `__`.
     #[serde(default)]
@@ -126,8 +137,8 @@ pub enum LogFormat {
     Json,
 }
 
-fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PolicyKind, D::Error> {
-    String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+fn fallback() -> PolicySpec {
+    SelectionSpec::default().fallback
 }
 
 // === impl Config ===
@@ -272,12 +283,28 @@ impl Config {
 // === impl PoolConfig ===
 
 impl PoolConfig {
+    /// How its endpoints are selected.
+    #[must_use]
+    pub fn selection(&self) -> SelectionSpec {
+        SelectionSpec {
+            policy: self.policy.clone(),
+            fallback: self.fallback.clone(),
+            slo_ttft_ms: self.slo_ttft_ms,
+            sticky: self.sticky,
+            shadow: self.shadow.clone(),
+        }
+    }
+
     /// A pool with the defaults and no endpoints yet.
     #[must_use]
     pub fn named(model: String) -> Self {
         Self {
             model,
-            policy: PolicyKind::default(),
+            policy: PolicySpec::default(),
+            fallback: fallback(),
+            slo_ttft_ms: None,
+            sticky: None,
+            shadow: None,
             tokenizer_dir: None,
             api_key: None,
             api_key_env: None,

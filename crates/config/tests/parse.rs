@@ -24,7 +24,7 @@ fn the_smallest_file_gets_the_defaults() {
     assert_eq!(config.max_prompt_bytes, 4 << 20);
     assert!(!config.pools[0].trust_token_headers);
     assert_eq!(config.pools[0].token_parity, TokenParity::Sample);
-    assert_eq!(config.pools[0].policy, PolicyKind::Latency);
+    assert_eq!(config.pools[0].policy.kind(), PolicyKind::Latency);
     assert_eq!(config.pools[0].endpoints[0].url.to_string(), "http://a:8000");
     assert_eq!(config.log.format, LogFormat::Text);
     assert_eq!(config.inventory.max_bytes, 4 << 30);
@@ -62,7 +62,7 @@ pools:
     assert_eq!(config.inventory.endpoint_bytes(), 100_000);
     let pool = &config.pools[0];
     assert_eq!(config.max_prompt_bytes, 2000);
-    assert_eq!(pool.policy, PolicyKind::PreciseCacheAware);
+    assert_eq!(pool.policy.kind(), PolicyKind::PreciseCacheAware);
     assert!(pool.trust_token_headers);
     assert_eq!(pool.token_parity, TokenParity::Startup);
     assert_eq!(pool.endpoints[0].url.authority().host(), "[::1]");

@@ -78,10 +78,10 @@ impl Application {
 /// itself, may be gone.
 fn end_pending(update: &Update, endpoint: &Endpoint) {
     match update {
-        Update::Forget { why: Why::Restart, .. } => endpoint.pending().end_all(),
-        Update::Forget { .. } => endpoint.pending().end_computed(),
+        Update::Forget { why: Why::Restart, .. } => endpoint.begins_anew(),
+        Update::Forget { .. } => endpoint.emptied(),
         Update::Batch { batch, .. } if batch.events.contains(&Event::Cleared) => {
-            endpoint.pending().end_computed();
+            endpoint.emptied();
         }
         Update::Batch { .. } | Update::Trust { .. } => {}
     }

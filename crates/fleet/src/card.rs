@@ -108,6 +108,14 @@ struct Source {
 // === impl EngineCard ===
 
 impl EngineCard {
+    /// The longest prompt it takes for a model or adapter, in tokens, where it says so. An adapter's
+    /// is that of its base model.
+    #[must_use]
+    pub fn longest_prompt(&self, model: &str) -> Option<u64> {
+        let of = |name: &str| self.models.iter().find(|known| known.id == name)?.max_model_len;
+        of(model).or_else(|| self.adapter(model).and_then(|_| of(self.base())))
+    }
+
     /// Asks an engine for all of it. Only `/v1/models` must answer.
     ///
     /// `known` is what it said before: a question that goes unanswered (late, broken) leaves the

@@ -1,9 +1,10 @@
 //! One place a request can be sent to: an engine, or one data-parallel rank of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use http::uri::Authority;
+use kvasir_balance::EndpointId;
 use kvasir_inventory::{AbsentReason, Overlap, Overlaps, SuspectReason, Tier, Trust};
 use parking_lot::{Mutex, RwLock};
 
@@ -13,7 +14,7 @@ use crate::engine::{Engine, Exclusion};
 use crate::evidence::BlockShape;
 use crate::hash_contract::HashContract;
 use crate::identity::{BlockIdentity, Keying};
-use crate::load::{LoadCounters, PrefillRate};
+use crate::load::{FirstTokens, LoadCounters, PrefillRate};
 use crate::parity::Stamp;
 use crate::parity::hits::HitParity;
 use crate::pending::PendingSlot;
@@ -36,6 +37,10 @@ pub struct Endpoint {
     load: LoadCounters,
     pending: PendingSlot,
     prefill_rate: PrefillRate,
+    first_tokens: FirstTokens,
+    id: EndpointId,
+    /// Grows when the engine's process is another one, or its cache was emptied.
+    lives: AtomicU64,
     signals: Mutex<Scrape>,
     streams: RwLock<Streams>,
     carried_extras: AtomicBool,
@@ -72,6 +77,7 @@ impl Endpoint {
         streams: Vec<Arc<RankStream>>,
         pending: PendingSlot,
     ) -> Self {
+        let id = EndpointId::of(&name_of(engine.url(), rank));
         Self {
             engine,
             rank,
@@ -79,6 +85,9 @@ impl Endpoint {
             load: LoadCounters::default(),
             pending,
             prefill_rate: PrefillRate::default(),
+            first_tokens: FirstTokens::default(),
+            id,
+            lives: AtomicU64::new(0),
             signals: Mutex::new(Scrape::default()),
             streams: RwLock::new(Streams { list: streams, ..Streams::default() }),
             carried_extras: AtomicBool::new(false),
@@ -109,10 +118,7 @@ impl Endpoint {
     /// The URL, and `#rank` where the endpoint is one rank: a name no other endpoint has.
     #[must_use]
     pub fn name(&self) -> String {
-        match self.rank {
-            Some(rank) => format!("{}#{rank}", self.url()),
-            None => self.url().to_owned(),
-        }
+        name_of(self.url(), self.rank)
     }
 
     /// The rank that requests must name in the header `X-data-parallel-rank`; what a client says
@@ -257,6 +263,46 @@ impl Endpoint {
         caches && !streams.incomplete && streams.list.len() == 1
     }
 
+    pub(crate) fn first_tokens(&self) -> &FirstTokens {
+        &self.first_tokens
+    }
+
+    /// Who it is to policies.
+    pub(crate) fn id(&self) -> EndpointId {
+        self.id
+    }
+
+    /// How often it was seen to begin with an empty cache.
+    pub(crate) fn lives(&self) -> u64 {
+        self.lives.load(Ordering::Relaxed)
+    }
+
+    /// Its engine begins anew: nothing that was sent there is computed, or will be.
+    pub(crate) fn begins_anew(&self) {
+        self.pending.end_all();
+        self.lives.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Its cache was emptied: what was computed is gone.
+    pub(crate) fn emptied(&self) {
+        self.pending.end_computed();
+        self.lives.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Blocks its events have told of; `None` where they tell nothing.
+    pub(crate) fn resident_blocks(&self) -> Option<u64> {
+        if !self.creditable().credits {
+            return None;
+        }
+        let of_one = |stream: &Arc<RankStream>| stream.residency().blocks.iter().sum::<usize>();
+        Some(self.streams.read().list.iter().map(of_one).sum::<usize>() as u64)
+    }
+
+    /// Its share of the load, in percent of a full one's.
+    pub(crate) fn weight(&self) -> u32 {
+        self.engine.weight()
+    }
+
     pub(crate) fn prefill_rate(&self) -> &PrefillRate {
         &self.prefill_rate
     }
@@ -347,6 +393,13 @@ impl Endpoint {
         let mut held = streams.list.iter().map(|stream| overlaps.get(stream.slot()));
         let first = held.next().unwrap_or_default();
         held.fold(first, common)
+    }
+}
+
+fn name_of(url: &str, rank: Option<u32>) -> String {
+    match rank {
+        Some(rank) => format!("{url}#{rank}"),
+        None => url.to_owned(),
     }
 }
 

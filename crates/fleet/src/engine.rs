@@ -1,7 +1,7 @@
 //! One engine's address: what is known of the process behind it, whichever of its ranks is asked.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -29,6 +29,7 @@ pub(crate) struct Engine {
     reach: Mutex<Reach>,
     asleep: AtomicBool,
     /// The start time its process last gave, as bits; 0 before that.
+    weight: AtomicU32,
     process_start: AtomicU64,
 }
 
@@ -58,22 +59,31 @@ pub enum Exclusion {
     Failing,
     /// It accepts connections and answers nothing.
     Silent,
+    /// The prompt is longer than its context.
+    ContextTooLong,
     /// This request already failed there.
     Tried,
+}
+
+impl From<&Exclusion> for kvasir_balance::Exclusion {
+    fn from(exclusion: &Exclusion) -> Self {
+        match exclusion {
+            Exclusion::Unreachable(_) => Self::Unreachable,
+            Exclusion::ModelNotServed => Self::ModelNotServed,
+            Exclusion::Asleep => Self::Asleep,
+            Exclusion::Failing => Self::Failing,
+            Exclusion::Silent => Self::Silent,
+            Exclusion::ContextTooLong => Self::ContextTooLong,
+            Exclusion::Tried => Self::Tried,
+        }
+    }
 }
 
 impl Exclusion {
     /// The word used in metrics and logs.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Unreachable(_) => "unreachable",
-            Self::ModelNotServed => "model_not_served",
-            Self::Asleep => "asleep",
-            Self::Failing => "failing",
-            Self::Silent => "silent",
-            Self::Tried => "tried",
-        }
+        kvasir_balance::Exclusion::from(self).as_str()
     }
 }
 
@@ -88,6 +98,7 @@ impl Engine {
             reach: Mutex::new(Reach::default()),
             asleep: AtomicBool::new(false),
             process_start: AtomicU64::new(0),
+            weight: AtomicU32::new(100),
         }
     }
 
@@ -116,6 +127,15 @@ impl Engine {
     /// How prompts are keyed to be found among its blocks.
     pub(crate) fn keying(&self) -> Option<Keying> {
         self.keying.load().as_deref().copied()
+    }
+
+    /// Its share of the load, in percent of a full one's.
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_weight(&self, weight: u32) {
+        self.weight.store(weight, Ordering::Relaxed);
     }
 
     pub(crate) fn is_asleep(&self) -> bool {

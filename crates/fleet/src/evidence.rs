@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use kvasir_balance::Needs;
 use kvasir_inventory::{Inventory, Overlap, Overlaps, Slot, Tier, Trust};
 use kvasir_kv_hash::Scope;
 
@@ -13,6 +14,7 @@ use crate::endpoint::Endpoint;
 use crate::identity::{Hashed, Keying};
 use crate::parity::{Prediction, Unjudged, without_last};
 use crate::pending::{Chain, PendingPrefixes, PromptKeys};
+use crate::selecting::Traits;
 
 /// Prompts of so many tokens take the engine's hashes a millisecond or so.
 const LONG_TO_HASH: usize = 32_768;
@@ -48,6 +50,7 @@ pub struct Evidence {
     keyed: Vec<Arc<PromptKeys>>,
     /// Tokens resident of each prompt of a batch, member by member; empty for a single prompt.
     of_batch: Vec<u32>,
+    pub(crate) traits: Traits,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +102,7 @@ impl Evidence {
         endpoints: Arc<Vec<Arc<Endpoint>>>,
         inventory: &Inventory,
         tokens: &PromptTokens<'_>,
+        needs: Needs,
     ) -> Self {
         let members = &*endpoints;
         let cards: Vec<_> = members.iter().map(|member| member.card()).collect();
@@ -157,7 +161,8 @@ impl Evidence {
         }
         let keyed = lookups.known.into_iter().map(|(_, lookup)| lookup.keys).collect();
         let (prompt_tokens, exact) = (tokens.count, tokens.exact);
-        Self { prompt_tokens, exact, endpoints, members: sound, keyed, of_batch }
+        let traits = Traits::of(tokens, needs);
+        Self { prompt_tokens, exact, endpoints, members: sound, keyed, of_batch, traits }
     }
 
     /// The same for a request of which engines may hit less than they hold (`prompt_logprobs`,
@@ -168,6 +173,24 @@ impl Evidence {
             member.prediction = Err(Unjudged::Prompt);
         }
         self
+    }
+
+    /// Who asks: the conversation the client names, and the request's first bytes, for policies that
+    /// go by them where no tokens are known.
+    #[must_use]
+    pub fn asked_by(mut self, session: Option<&str>, text: &[u8]) -> Self {
+        self.traits.ask(session, text);
+        self
+    }
+
+    /// Whether it is one prompt whose tokens are counted.
+    pub(crate) fn is_one_exact(&self) -> bool {
+        self.exact && self.of_batch.is_empty()
+    }
+
+    /// The prompts as the first way of keying has them.
+    pub(crate) fn first_keys(&self) -> Option<&Arc<PromptKeys>> {
+        self.keyed.first()
     }
 
     /// What will be pending at a member that is chosen; `None` where nobody could use it.

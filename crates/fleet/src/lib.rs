@@ -38,6 +38,7 @@ mod ranks;
 mod refill;
 mod registry;
 mod samples;
+mod selecting;
 mod signals;
 mod spec;
 mod task;

@@ -10,6 +10,7 @@ use crate::endpoint::Endpoint;
 use crate::kind::EngineKind;
 use crate::parity::Prediction;
 use crate::pending::PendingClaim;
+use crate::selecting::Watch;
 
 /// What this gateway has sent to one endpoint and not seen finished. Changed by [`Reservation`]s
 /// only.
@@ -46,6 +47,8 @@ pub struct Reservation {
     pending: Option<PendingClaim>,
     /// What the engine will count it as, where that is known.
     prediction: Option<Prediction>,
+    /// What the pool's selection learns of it.
+    watch: Option<Watch>,
     /// Whether the parity's account of it is closed.
     settled: bool,
 }
@@ -75,8 +78,15 @@ impl Reservation {
             since,
             pending,
             prediction,
+            watch: None,
             settled: false,
         }
+    }
+
+    /// Lets a selection learn what becomes of it.
+    pub(crate) fn watched_by(mut self, watch: Option<Watch>) -> Self {
+        self.watch = watch;
+        self
     }
 
     /// The endpoint claimed.
@@ -96,6 +106,12 @@ impl Reservation {
         if self.release_prefill() && streamed && self.alone && self.measured {
             self.endpoint.prefill_rate().observe(self.prefill_tokens, took);
         }
+        if streamed {
+            self.endpoint.first_tokens().observe(took, now);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.tell(true);
+        }
         // SGLang counts a request when it is finished, vLLM when it is scheduled first.
         if self.endpoint.card().is_none_or(|card| card.kind != EngineKind::Sglang) {
             self.settle();
@@ -106,6 +122,7 @@ impl Reservation {
     /// before [`first_data`](Self::first_data).
     pub fn not_computed(&mut self) {
         self.pending = None;
+        self.watch = None;
     }
 
     /// The engine refused the request or did not finish it: how it counts it is not known.
@@ -135,6 +152,37 @@ impl Drop for Reservation {
         self.settle();
         self.release_prefill();
         self.endpoint.load().in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Time to first token, as streamed answers had it lately.
+#[derive(Debug, Default)]
+pub(crate) struct FirstTokens {
+    learned: Mutex<Option<(Duration, Instant)>>,
+}
+
+impl FirstTokens {
+    /// A new answer weighs this much.
+    const SMOOTHING: f64 = 0.3;
+    /// What was seen so long ago says nothing any more: an endpoint that is avoided for being slow
+    /// is tried again.
+    const STALE: Duration = Duration::from_secs(30);
+
+    /// In milliseconds; `None` where nothing was seen lately.
+    pub(crate) fn get(&self, now: Instant) -> Option<f64> {
+        let learned = *self.learned.lock();
+        let (mean, at) = learned?;
+        let fresh = now.saturating_duration_since(at) <= Self::STALE;
+        fresh.then_some(mean.as_secs_f64() * 1000.0)
+    }
+
+    pub(crate) fn observe(&self, took: Duration, now: Instant) {
+        let mut learned = self.learned.lock();
+        let known = learned.filter(|(_, at)| now.saturating_duration_since(*at) <= Self::STALE);
+        let mean = known.map_or(took, |(mean, _)| {
+            mean.mul_f64(1.0 - Self::SMOOTHING) + took.mul_f64(Self::SMOOTHING)
+        });
+        *learned = Some((mean, now));
     }
 }
 

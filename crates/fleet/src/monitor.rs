@@ -184,7 +184,7 @@ impl Monitor {
             }
             Err(error @ ProbeError::Connect(_)) => {
                 self.note(&error);
-                before.iter().for_each(|endpoint| endpoint.pending().end_all());
+                before.iter().for_each(|endpoint| endpoint.begins_anew());
                 self.engine().set_asleep(false);
                 before.iter().for_each(|endpoint| endpoint.unread());
                 return Err(error);
@@ -204,7 +204,7 @@ impl Monitor {
         self.note_sleep(page.asleep);
         if let Some(seconds) = page.process_start {
             if self.engine().process_started(seconds) {
-                before.iter().for_each(|endpoint| endpoint.pending().end_all());
+                before.iter().for_each(|endpoint| endpoint.begins_anew());
             }
             let streams = self.ranks.streams();
             streams.iter().for_each(|(_, stream)| stream.process_started(asked, seconds));
@@ -229,7 +229,7 @@ impl Monitor {
         }
         if before || now {
             self.ranks.streams().iter().for_each(|(_, stream)| stream.clear());
-            self.ranks.endpoints().iter().for_each(|endpoint| endpoint.pending().end_all());
+            self.ranks.endpoints().iter().for_each(|endpoint| endpoint.begins_anew());
         }
     }
 

@@ -7,11 +7,10 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use kvasir_balance::{
-    Candidate, DEFAULT_PROMPT_TOKENS, FleetView, Load, Policy, PolicyState, Query, Reason,
+    Candidate, DEFAULT_PROMPT_TOKENS, Load, Members, Note, Reason, SelectionSpec,
     next_typical_prompt,
 };
 use kvasir_inventory::{Inventory, Overlap, Trust};
-use parking_lot::Mutex;
 
 use crate::endpoint::Endpoint;
 use crate::engine::Exclusion;
@@ -21,6 +20,7 @@ use crate::parity::tokens::TokenParity;
 use crate::parity::{Prediction, Unjudged};
 use crate::pending::PendingPrefixes;
 use crate::ranks::Ranks;
+use crate::selecting::Selecting;
 use crate::spec::TokenSpec;
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
@@ -30,7 +30,7 @@ use crate::tokenizer::ModelPrompts;
 #[derive(Debug)]
 pub struct Pool {
     model: String,
-    policy: &'static dyn Policy,
+    selecting: Arc<Selecting>,
     authorization: Option<HeaderValue>,
     engines: Vec<Arc<Ranks>>,
     members: ArcSwap<Vec<Arc<Endpoint>>>,
@@ -38,9 +38,6 @@ pub struct Pool {
     caches: Caches,
     token_headers: TokenHeaders,
     token_oracle: TokenOracle,
-    /// Choosing and committing happen under this lock: two requests of one pool never take the same
-    /// idle endpoint without seeing each other.
-    state: Mutex<PolicyState>,
     /// Moving mean of prompt tokens per request.
     typical_prompt: AtomicU64,
     token_parity: TokenParity,
@@ -67,10 +64,14 @@ pub struct Chosen {
 /// The grounds of one decision.
 #[derive(Clone, Debug)]
 pub struct Decision {
-    /// The policy's name.
+    /// The policy that chose: the pool's, `sticky`, or the fallback.
     pub policy: &'static str,
     /// Why this endpoint.
     pub reason: Reason,
+    /// What was special about it, in the policy's own words; empty for nothing.
+    pub detail: &'static str,
+    /// What every stage of the selection did.
+    pub stages: Vec<Note>,
     /// What it is credited with holding of the prompt.
     pub overlap: Overlap,
     /// Tokens of the prompt beyond that which it was computing for others, or had just computed.
@@ -90,7 +91,7 @@ impl Pool {
     #[expect(clippy::too_many_arguments, reason = "called once, by the registry")]
     pub(crate) fn new(
         model: String,
-        policy: &'static dyn Policy,
+        selection: &SelectionSpec,
         authorization: Option<HeaderValue>,
         engines: Vec<Arc<Ranks>>,
         prompts: Arc<ModelPrompts>,
@@ -100,7 +101,7 @@ impl Pool {
     ) -> Self {
         Self {
             model,
-            policy,
+            selecting: Arc::new(Selecting::new(selection, seed)),
             authorization,
             members: ArcSwap::from_pointee(members_of(&engines)),
             engines,
@@ -108,7 +109,6 @@ impl Pool {
             caches,
             token_headers: TokenHeaders::new(tokens.trust_headers),
             token_oracle: TokenOracle::new(tokens.parity),
-            state: Mutex::new(PolicyState::new(seed)),
             typical_prompt: AtomicU64::new(DEFAULT_PROMPT_TOKENS),
             token_parity: TokenParity::default(),
         }
@@ -123,7 +123,7 @@ impl Pool {
     /// The policy's name.
     #[must_use]
     pub fn policy(&self) -> &'static str {
-        self.policy.name()
+        self.selecting.policy()
     }
 
     /// The `authorization` header for its engines, in place of the client's.
@@ -179,7 +179,8 @@ impl Pool {
     /// Looks up what every member holds of a prompt.
     #[must_use]
     pub fn evidence(&self, tokens: &PromptTokens<'_>) -> Evidence {
-        Evidence::gather(self.members(), &self.caches.inventory, tokens)
+        let needs = self.selecting.needs();
+        Evidence::gather(self.members(), &self.caches.inventory, tokens, needs)
     }
 
     /// Chooses an endpoint for a request for `model` (the pool's, or an adapter) and commits the
@@ -201,30 +202,24 @@ impl Pool {
             if tried.iter().any(|known| known.same_engine(member)) {
                 return Some(Exclusion::Tried);
             }
+            let card = member.card();
             // That it serves the pool's model, the configuration says; an adapter, only the engine.
-            if model != self.model && member.card().is_none() {
+            if model != self.model && card.is_none() {
                 return Some(Exclusion::ModelNotServed);
+            }
+            let longest = card.and_then(|card| card.longest_prompt(model));
+            if evidence.is_one_exact() && longest.is_some_and(|most| evidence.prompt_tokens > most)
+            {
+                return Some(Exclusion::ContextTooLong);
             }
             member.exclusion(model)
         };
-        let mut eligible = Vec::with_capacity(evidence.endpoints.len());
-        let mut doubtful = Vec::new();
-        let mut unreachable = Vec::new();
-        for (place, member) in evidence.endpoints.iter().enumerate() {
-            match exclusion(member) {
-                None => eligible.push(place),
-                Some(Exclusion::Failing | Exclusion::Silent) => doubtful.push(place),
-                Some(Exclusion::Unreachable(_)) => unreachable.push(place),
-                Some(_) => {}
-            }
-        }
-        if eligible.is_empty() {
-            eligible = doubtful;
-        }
-        if eligible.is_empty() && tried.is_empty() {
-            eligible = unreachable;
-        }
-        self.commit(evidence, &eligible)
+        let exclusions: Vec<_> = evidence
+            .endpoints
+            .iter()
+            .map(|member| exclusion(member).as_ref().map(Into::into))
+            .collect();
+        self.commit(evidence, &exclusions, tried.is_empty())
     }
 
     /// A prompt came by: remembers how long prompts are here.
@@ -234,22 +229,30 @@ impl Pool {
         self.typical_prompt.store(next_typical_prompt(mean, tokens), Ordering::Relaxed);
     }
 
-    fn commit(&self, evidence: &Evidence, eligible: &[usize]) -> Option<Chosen> {
-        let query = Query { prompt_tokens: evidence.prompt_tokens };
+    fn commit(
+        &self,
+        evidence: &Evidence,
+        exclusions: &[Option<kvasir_balance::Exclusion>],
+        first_attempt: bool,
+    ) -> Option<Chosen> {
+        let keys = evidence.first_keys();
+        let query = evidence.traits.query(evidence.prompt_tokens, keys.map(|keys| &**keys));
         let fallback_rate = median_rate(&evidence.endpoints);
-        let mut state = self.state.lock();
-        let pending = evidence.pending(&self.caches.pending, Instant::now());
-        let candidate = |place: &usize| Candidate {
-            pending: pending[*place],
-            ..self.candidate(*place, evidence, fallback_rate)
+        let (now, clock) = (Instant::now(), self.selecting.now());
+        let mut state = self.selecting.lock();
+        self.selecting.note_lives(&mut state, &evidence.endpoints);
+        let pending = evidence.pending(&self.caches.pending, now);
+        let candidate = |place: usize| Candidate {
+            pending: pending[place],
+            ..self.candidate(place, evidence, fallback_rate, now)
         };
-        let candidates: Vec<Candidate> = eligible.iter().map(candidate).collect();
-        let view = FleetView { candidates: &candidates };
-        let choice = self.policy.choose(&query, &view, &mut state)?;
-        let candidate = candidates.get(choice.index)?;
-        let place = *eligible.get(choice.index)?;
+        let candidates: Vec<Candidate> = (0..evidence.endpoints.len()).map(candidate).collect();
+        let members = Members { candidates: &candidates, exclusions, first_attempt };
+        let chosen = state.select(&query, &members, clock)?;
+        let place = chosen.index;
+        let candidate = candidates.get(place)?;
         let member = evidence.endpoints.get(place)?;
-        let uncached = candidate.uncached(&query);
+        let uncached = candidate.uncached(evidence.prompt_tokens);
         // How much of what is pending it will still wait for is not known.
         let measured = evidence.exact && candidate.trust == Trust::Exact && candidate.pending == 0;
         let claim = evidence.keys(place).and_then(|keys| member.pending().begin(keys));
@@ -257,33 +260,53 @@ impl Pool {
         let reservation =
             Reservation::new(Arc::clone(member), uncached, measured, claim, prediction.ok());
         drop(state);
+        let (tokens, traits) = (evidence.prompt_tokens, &evidence.traits);
+        let watch = self.selecting.watch(candidate.id, tokens, traits, keys.cloned());
         let decision = Decision {
-            policy: self.policy.name(),
-            reason: choice.reason,
+            policy: chosen.policy,
+            reason: chosen.reason,
+            detail: chosen.detail,
+            candidates: chosen.considered.len(),
+            stages: chosen.notes,
             overlap: candidate.overlap,
             pending: candidate.pending,
             trust: candidate.trust,
             prompt_tokens: evidence.prompt_tokens,
-            candidates: candidates.len(),
             prediction,
         };
-        Some(Chosen { reservation, decision })
+        Some(Chosen { reservation: reservation.watched_by(watch), decision })
     }
 
-    fn candidate(&self, place: usize, evidence: &Evidence, fallback_rate: f64) -> Candidate {
+    fn candidate(
+        &self,
+        place: usize,
+        evidence: &Evidence,
+        fallback_rate: f64,
+        now: Instant,
+    ) -> Candidate {
         let member = &evidence.endpoints[place];
         let known = evidence.members[place];
         let foreign = u64::from(member.foreign_waiting())
             .saturating_mul(self.typical_prompt.load(Ordering::Relaxed));
+        let signals = member.signals();
+        let blocks = self.selecting.needs().blocks;
         Candidate {
+            id: member.id(),
             overlap: known.overlap,
             pending: 0,
             trust: known.trust,
             load: Load {
                 in_flight: member.in_flight(),
                 queued_prefill_tokens: member.queued_prefill_tokens().saturating_add(foreign),
+                waiting: signals.waiting_requests(),
+                kv_usage: signals.kv_usage,
             },
             prefill_rate: member.learned_prefill_rate().unwrap_or(fallback_rate),
+            ttft_ms: member.first_tokens().get(now),
+            weight: member.weight(),
+            capacity_blocks: member.card().filter(|_| blocks).and_then(|card| card.blocks),
+            resident_blocks: if blocks { member.resident_blocks() } else { None },
+            lmcache_occupancy: None,
         }
     }
 }

@@ -153,7 +153,7 @@ impl Fleet {
     ) -> Result<(), FleetError> {
         let PoolSpec {
             model,
-            policy,
+            selection,
             tokenizer_dir,
             authorization,
             tokens,
@@ -164,7 +164,7 @@ impl Fleet {
         let mut engines = Vec::with_capacity(endpoints.len());
         for spec in endpoints {
             let addressing = spec.addressing(rank_addressing);
-            let EndpointSpec { authority, events, poll_events, ranks, .. } = spec;
+            let EndpointSpec { authority, events, poll_events, ranks, weight, .. } = spec;
             let entry = match watched.entry(authority.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(place) => {
@@ -189,6 +189,7 @@ impl Fleet {
             if *entry.ranks.engine().identity() != identity {
                 return Err(FleetError::Identity(authority.to_string()));
             }
+            entry.ranks.engine().set_weight(weight);
             entry.events = entry.events.take().or(events);
             entry.poll |= poll_events;
             entry.authorization = entry.authorization.take().or_else(|| authorization.clone());
@@ -200,7 +201,7 @@ impl Fleet {
         let limits = Limits { prompt_bytes: tokens.max_prompt_bytes, ..Limits::default() };
         let pool = Arc::new(Pool::new(
             model.clone(),
-            policy.build(),
+            &selection,
             authorization,
             engines,
             Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir, limits)),

@@ -24,6 +24,12 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
+    /// Requests waiting, as a count.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+    pub(crate) fn waiting_requests(&self) -> Option<u32> {
+        self.waiting.map(|waiting| waiting.clamp(0.0, f64::from(u32::MAX)) as u32)
+    }
+
     /// The counters of the prefix cache, where there are both.
     pub(crate) fn counters(&self) -> Option<Counters> {
         Some(Counters { queries: self.looked_up?, hits: self.hit? })

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use http::uri::Authority;
-use kvasir_balance::PolicyKind;
+use kvasir_balance::SelectionSpec;
 use kvasir_kv_events::{Address, EndpointError};
 
 use crate::identity::BlockIdentity;
@@ -28,8 +28,8 @@ pub struct FleetSpec {
 pub struct PoolSpec {
     /// The model's name in requests.
     pub model: String,
-    /// The routing policy.
-    pub policy: PolicyKind,
+    /// How an endpoint is selected.
+    pub selection: SelectionSpec,
     /// Where tokenizers are staged.
     pub tokenizer_dir: Option<PathBuf>,
     /// The `authorization` header for the engines, in place of the client's.
@@ -107,13 +107,15 @@ pub struct EndpointSpec {
     pub ranks: Option<u32>,
     /// The rank that its URL belongs to, for [`RankAddressingKind::Url`].
     pub rank: Option<u32>,
+    /// Its share of the load, in percent of a full one's.
+    pub weight: u32,
 }
 
 impl EndpointSpec {
     /// An engine of which only the address is known.
     #[must_use]
     pub fn at(authority: Authority) -> Self {
-        Self { authority, events: None, poll_events: false, ranks: None, rank: None }
+        Self { authority, events: None, poll_events: false, ranks: None, rank: None, weight: 100 }
     }
 
     pub(crate) fn addressing(&self, kind: RankAddressingKind) -> RankAddressing {

@@ -34,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) judge: Option<Judge>,
     /// Whether engines hit of it what they hold.
     comparable: bool,
+    /// The conversation the client says it is part of.
+    session: Option<String>,
     known: Known,
     salt: Option<String>,
 }
@@ -113,8 +115,20 @@ impl Plan {
         let is_own = known.source != Source::Header;
         log.comparable &= generates && is_single && is_own && known.is_exact();
         let salt = envelope.cache_salt;
+        let session = session(&parts.headers);
         let (comparable, repeatable) = (log.comparable, api.is_some());
-        Ok(Self { resolved, model, body, repeatable, owner, judge, comparable, known, salt })
+        Ok(Self {
+            resolved,
+            model,
+            body,
+            repeatable,
+            owner,
+            judge,
+            comparable,
+            known,
+            salt,
+            session,
+        })
     }
 
     /// What every engine of the pool holds of it, now.
@@ -126,6 +140,7 @@ impl Plan {
             adapter: self.resolved.adapter.as_deref(),
             salt: self.salt.as_deref(),
         });
+        let evidence = evidence.asked_by(self.session.as_deref(), &self.body);
         if self.comparable { evidence } else { evidence.not_judged() }
     }
 
@@ -185,6 +200,16 @@ fn resolve(
         None if !fleet.is_known() => Err(Refusal::NotReady),
         None => Err(Refusal::UnknownModel(model.to_owned())),
     }
+}
+
+/// Headers that name a conversation. Ids of requests and traces are none: they would scatter what
+/// belongs together.
+const SESSION_HEADERS: [&str; 2] = ["x-session-id", "x-conversation-id"];
+
+/// The conversation that a header names.
+fn session(headers: &HeaderMap) -> Option<String> {
+    let named = |name: &&str| headers.get(*name)?.to_str().ok().filter(|id| !id.is_empty());
+    SESSION_HEADERS.iter().find_map(named).map(str::to_owned)
 }
 
 /// What is known of a body that is no JSON: the model of a form.

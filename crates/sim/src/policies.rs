@@ -11,8 +11,12 @@ mod smg;
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
-use kvasir_balance::{FleetView, PolicyKind, PolicyState, Query, Rng};
+use kvasir_balance::{
+    Candidate, EndpointId, FleetView, Members, Moment, Outcome, PolicyKind, Query, Rng, Selection,
+    SelectionSpec,
+};
 
 use crate::gateway::Extra;
 
@@ -38,8 +42,6 @@ pub enum Peer {
     SmgCacheAware,
     /// The longest prefix, whatever the load.
     LongestPrefix,
-    /// Any of them.
-    Random,
 }
 
 /// A name that no policy has.
@@ -48,13 +50,12 @@ pub struct UnknownSimPolicy(String);
 
 impl Peer {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 5] = [
         Self::Lmetric,
         Self::LlmD,
         Self::Dynamo,
         Self::SmgCacheAware,
         Self::LongestPrefix,
-        Self::Random,
     ];
 
     fn name(self) -> &'static str {
@@ -64,7 +65,6 @@ impl Peer {
             Self::Dynamo => "dynamo",
             Self::SmgCacheAware => "smg_cache_aware",
             Self::LongestPrefix => "longest_prefix",
-            Self::Random => "random",
         }
     }
 }
@@ -87,25 +87,62 @@ impl SimPolicy {
         }
     }
 
+    /// The policy with what it remembers, for one gateway.
+    pub(crate) fn build(self, seed: u64) -> Player {
+        let own = match self {
+            Self::Own(kind) => Some(SelectionSpec::of(kind).build(seed)),
+            Self::Peer(_) => None,
+        };
+        Player { policy: self, own, rng: Rng::new(seed) }
+    }
+}
+
+/// A policy at play.
+#[derive(Debug)]
+pub(crate) struct Player {
+    policy: SimPolicy,
+    /// Kvasir's own stages, with the fallback a pool has.
+    own: Option<Selection>,
+    rng: Rng,
+}
+
+impl Player {
     /// The chosen candidate's place; `None` when there is none.
     pub(crate) fn choose(
-        self,
-        query: &Query,
-        view: &FleetView<'_>,
+        &mut self,
+        query: &Query<'_>,
+        candidates: &[Candidate],
         extras: &[Extra],
-        state: &mut PolicyState,
+        now: Duration,
     ) -> Option<usize> {
-        match self {
-            Self::Own(kind) => kind.build().choose(query, view, state).map(|choice| choice.index),
-            Self::Peer(Peer::Lmetric) => lmetric::choose(query, view, &mut state.rng),
-            Self::Peer(Peer::LlmD) => llm_d::choose(query, view, extras, &mut state.rng),
-            Self::Peer(Peer::Dynamo) => dynamo::choose(query, view, extras, &mut state.rng),
-            Self::Peer(Peer::SmgCacheAware) => smg::choose(view, &mut state.rng),
-            Self::Peer(Peer::LongestPrefix) => longest_prefix::choose(view),
-            Self::Peer(Peer::Random) => {
-                let count = view.candidates.len();
-                (count > 0).then(|| state.rng.below(count))
-            }
+        let rng = &mut self.rng;
+        if let Some(selection) = &mut self.own {
+            let members = Members { candidates, exclusions: &[], first_attempt: true };
+            let moment = &mut Moment { now, rng };
+            return selection.select(query, &members, moment).map(|decision| decision.index);
+        }
+        let view = &FleetView { candidates };
+        match self.policy {
+            SimPolicy::Own(_) => None,
+            SimPolicy::Peer(Peer::Lmetric) => lmetric::choose(query, view, rng),
+            SimPolicy::Peer(Peer::LlmD) => llm_d::choose(query, view, extras, rng),
+            SimPolicy::Peer(Peer::Dynamo) => dynamo::choose(query, view, extras, rng),
+            SimPolicy::Peer(Peer::SmgCacheAware) => smg::choose(view, rng),
+            SimPolicy::Peer(Peer::LongestPrefix) => longest_prefix::choose(view),
+        }
+    }
+
+    /// A request was answered by an engine, or not.
+    pub(crate) fn observe(&mut self, outcome: &Outcome<'_>) {
+        if let Some(selection) = &mut self.own {
+            selection.observe(outcome);
+        }
+    }
+
+    /// An engine has lost its cache.
+    pub(crate) fn forget(&mut self, endpoint: EndpointId) {
+        if let Some(selection) = &mut self.own {
+            selection.forget(endpoint);
         }
     }
 }

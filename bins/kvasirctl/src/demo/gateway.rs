@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use http::Uri;
-use kvasir_balance::PolicyKind;
+use kvasir_balance::{PolicyKind, SelectionSpec};
 use kvasir_demo::StagedModel;
 use kvasir_fleet::{
     BlockIdentity, EndpointSpec, Fleet, FleetSpec, ParityMode, PoolSpec, PromptState,
@@ -47,7 +47,7 @@ impl Gateway {
         let inventory = Arc::new(Inventory::new(KeySpace::new(secret), Limits::default()));
         let pool = PoolSpec {
             model: model.name().to_owned(),
-            policy,
+            selection: SelectionSpec::of(policy),
             tokenizer_dir: Some(model.staged().to_owned()),
             authorization: None,
             // The engines' own work is what is shown.

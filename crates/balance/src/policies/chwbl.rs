@@ -43,7 +43,7 @@ impl Policy for Chwbl {
     }
 
     fn needs(&self) -> Needs {
-        Needs { session: true, head: true, keys: false }
+        Needs { session: true, head: true, ..Needs::default() }
     }
 
     fn choose(

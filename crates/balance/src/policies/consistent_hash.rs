@@ -30,7 +30,7 @@ impl Policy for ConsistentHash {
     }
 
     fn needs(&self) -> Needs {
-        Needs { session: true, head: true, keys: false }
+        Needs { session: true, head: true, ..Needs::default() }
     }
 
     fn choose(

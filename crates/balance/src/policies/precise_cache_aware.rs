@@ -34,7 +34,7 @@ use self::blend::Holders;
 use super::smallest_by;
 use crate::choice::{Choice, Reason};
 use crate::policy::{Moment, Policy};
-use crate::query::Query;
+use crate::query::{Needs, Query};
 use crate::view::{Candidate, FleetView};
 
 /// Takes the candidate that holds the most of the prompt, blended with load. Without a holder it has
@@ -120,6 +120,10 @@ impl PreciseCacheAware {
 impl Policy for PreciseCacheAware {
     fn name(&self) -> &'static str {
         "precise_cache_aware"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { blocks: true, ..Needs::default() }
     }
 
     fn choose(

@@ -1,6 +1,6 @@
 //! Bursts of one new prefix over engines that say nothing meanwhile.
 
-use kvasir_balance::PolicyKind;
+use kvasir_balance::{PolicyKind, SelectionSpec};
 use kvasir_inventory::Limits;
 use kvasir_kv_hash::KeySpace;
 
@@ -43,7 +43,7 @@ impl Scene {
     fn pool(&self, policy: PolicyKind) -> Pool {
         Pool::new(
             "m".to_owned(),
-            policy.build(),
+            &SelectionSpec::of(policy),
             None,
             self.engines.clone(),
             Arc::new(ModelPrompts::new("m".to_owned(), None, kvasir_prompt::Limits::default())),

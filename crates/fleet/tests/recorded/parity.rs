@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kvasir_balance::PolicyKind;
+use kvasir_balance::{PolicyKind, SelectionSpec};
 use kvasir_fleet::{
     Chosen, EndpointSpec, Fleet, FleetSpec, ParityMode, Pool, PoolSpec, PromptTokens,
     RankAddressingKind, Report, TokenSpec, samples,
@@ -54,7 +54,7 @@ impl Scene {
         let authority = engine.addr().to_string().parse().unwrap();
         let pool = PoolSpec {
             model: parent.clone(),
-            policy: PolicyKind::Latency,
+            selection: SelectionSpec::of(PolicyKind::Latency),
             tokenizer_dir: None,
             authorization: None,
             tokens: TokenSpec { parity: ParityMode::Off, ..TokenSpec::default() },

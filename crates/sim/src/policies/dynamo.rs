@@ -9,7 +9,7 @@ use crate::gateway::Extra;
 const BLOCK: f64 = 16.0;
 
 pub(super) fn choose(
-    query: &Query,
+    query: &Query<'_>,
     view: &FleetView<'_>,
     extras: &[Extra],
     rng: &mut Rng,

@@ -8,7 +8,7 @@ use crate::gateway::Extra;
 const PREFIX_WEIGHT: f64 = 2.0;
 
 pub(super) fn choose(
-    query: &Query,
+    query: &Query<'_>,
     view: &FleetView<'_>,
     extras: &[Extra],
     rng: &mut Rng,

@@ -3,7 +3,7 @@
 
 use kvasir_balance::{Candidate, FleetView, Query, Rng};
 
-pub(super) fn choose(query: &Query, view: &FleetView<'_>, rng: &mut Rng) -> Option<usize> {
+pub(super) fn choose(query: &Query<'_>, view: &FleetView<'_>, rng: &mut Rng) -> Option<usize> {
     let cost = |candidate: &Candidate| {
         let resident = u64::from(candidate.overlap.resident());
         let uncached = query.prompt_tokens.saturating_sub(resident);
