@@ -62,6 +62,8 @@ struct Streams {
     retired: u64,
     /// Grows likewise.
     gone: Stamp,
+    /// Blocks that the ranks which left had removed, ever.
+    removed: u64,
 }
 
 impl Endpoint {
@@ -295,7 +297,9 @@ impl Endpoint {
             .list
             .iter()
             .fold(streams.gone.and(another), |gone, stream| gone.and(stream.creditable().stamp));
-        *streams = Streams { list, incomplete, retired, gone };
+        let of_gone = streams.list.iter().map(|stream| stream.creditable().removed);
+        let removed = streams.removed + of_gone.sum::<u64>();
+        *streams = Streams { list, incomplete, retired, gone, removed };
     }
 
     /// Whether its blocks may be credited now: those of all ranks or none.
@@ -318,7 +322,7 @@ impl Endpoint {
             judged: !streams.incomplete,
             epoch: streams.retired,
             stamp: streams.gone,
-            removed: 0,
+            removed: streams.removed,
         };
         let mut all = streams.list.iter().fold(nothing, |all, stream| {
             let one = stream.creditable();
