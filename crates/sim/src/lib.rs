@@ -39,7 +39,7 @@ pub use self::options::{
 };
 pub use self::policies::{Peer, SimPolicy, UnknownSimPolicy};
 pub use self::report::{Comparison, PolicyReport, Spread, csv, json, plot, table};
-pub use self::saturation::{Saturation, find_saturation};
+pub use self::saturation::{Saturation, SaturationState, find_saturation};
 pub use self::workload::{
     Asked, MAX_REQUESTS, Release, Segment, Synthetic, TraceError, TraceProblem, UnknownWorkload,
     Workload,
