@@ -10,6 +10,7 @@ use kvasir_balance::{
     Candidate, DEFAULT_PROMPT_TOKENS, FleetView, Load, PolicyState, PrefillRate, Query,
     foreign_waiting, median_rate, next_typical_prompt,
 };
+use kvasir_fleet::pending::{Chain, PendingClaim, PendingPrefixes};
 use kvasir_fleet::{BlockIdentity, EngineCard, Picture};
 use kvasir_inventory::{Inventory, Limits, Trust};
 
@@ -47,18 +48,21 @@ pub(crate) struct Member {
 #[derive(Debug)]
 pub(crate) struct Gateway {
     inventory: Arc<Inventory>,
+    pending: Arc<PendingPrefixes>,
+    /// The time that pending prefixes are told.
+    clock: Clock,
     pub(crate) members: Vec<Member>,
     state: PolicyState,
     typical_prompt: u64,
 }
 
 /// A request's claim on an engine.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Reservation {
     pub(crate) replica: u16,
     /// Tokens the engine is expected to find.
     pub(crate) predicted: u32,
-    /// Whether another engine was known to hold more.
+    /// Whether another engine was known to hold more, or to be computing it.
     pub(crate) spilled: bool,
     prefill_tokens: u64,
     prompt_tokens: u64,
@@ -66,6 +70,8 @@ pub(crate) struct Reservation {
     alone: bool,
     measured: bool,
     since: Time,
+    /// The prompt, as long as others can count on its being computed there.
+    pending: Option<PendingClaim>,
 }
 
 /// What peers' policies look at besides [`FleetView`].
@@ -88,11 +94,12 @@ impl Gateway {
         seed: u64,
     ) -> Option<Self> {
         let inventory = Arc::new(Inventory::new(prepared.space.clone(), Limits::default()));
+        let pending = Arc::new(PendingPrefixes::default());
         let member = |(place, blocks): (usize, &u64)| {
             let picture =
                 Picture::new(Arc::clone(&inventory), BlockIdentity::Tokens)?.completed_by_refills();
             Some(Member {
-                following: Following::new(picture, events, seed ^ place as u64),
+                following: Following::new(picture, pending.slot(), events, seed ^ place as u64),
                 card: EngineCard {
                     blocks: Some(*blocks),
                     block_size: Some(prepared.block_size),
@@ -108,7 +115,8 @@ impl Gateway {
         };
         let members = blocks.iter().enumerate().map(member).collect::<Option<Vec<_>>>()?;
         let state = PolicyState::new(seed);
-        Some(Self { inventory, members, state, typical_prompt: DEFAULT_PROMPT_TOKENS })
+        let (clock, typical_prompt) = (Clock::new(), DEFAULT_PROMPT_TOKENS);
+        Some(Self { inventory, pending, clock, members, state, typical_prompt })
     }
 
     /// What an engine's stream wants to be told, and the card it is read by.
@@ -132,14 +140,19 @@ impl Gateway {
             self.typical_prompt = next_typical_prompt(self.typical_prompt, prompt_tokens);
         }
         let eligible = self.eligible(tried);
-        let overlaps = self.inventory.overlaps(prepared.keys(request), prepared.block_size);
+        let keys = Arc::new(prepared.keys(request));
+        let usable = keys.prompts.first().map(Chain::usable).unwrap_or_default();
+        let overlaps = self.inventory.overlaps(usable, prepared.block_size);
+        let pending = self.pending.find(&keys, self.clock.instant(now));
         let fallback = median_rate(self.members.iter().filter_map(|member| member.rate.get()));
         let candidates: Vec<Candidate> = eligible
             .iter()
             .map(|place| {
                 let member = &self.members[*place];
                 let overlap = member.following.picture.credited(&overlaps);
-                member.candidate(overlap, self.typical_prompt, fallback)
+                let resident = overlap.resident();
+                let pending = member.following.pending(&pending, keys.block_size, resident);
+                Candidate { pending, ..member.candidate(overlap, self.typical_prompt, fallback) }
             })
             .collect();
         let extras: Vec<Extra> =
@@ -149,18 +162,20 @@ impl Gateway {
         let chosen = policy.choose(&query, &view, &extras, &mut self.state)?;
         let (place, candidate) = (*eligible.get(chosen)?, candidates.get(chosen)?);
         let resident = candidate.overlap.resident();
-        let most = candidates.iter().map(|c| c.overlap.resident()).max().unwrap_or(0);
+        let held = |c: &Candidate| c.overlap.resident().saturating_add(c.pending);
+        let most = candidates.iter().map(held).max().unwrap_or(0);
         let member = &mut self.members[place];
         let mut reservation = Reservation {
             replica: u16::try_from(place).ok()?,
             predicted: resident,
-            spilled: most > resident,
-            prefill_tokens: prompt_tokens.saturating_sub(u64::from(resident)),
+            spilled: most > held(candidate),
+            prefill_tokens: candidate.uncached(&query),
             prompt_tokens,
             queued: true,
             alone: false,
-            measured: candidate.trust == Trust::Exact,
+            measured: candidate.trust == Trust::Exact && candidate.pending == 0,
             since: now,
+            pending: member.following.claim(&keys),
         };
         reservation.alone = member.queued_prefill_tokens == 0;
         member.in_flight += 1;
@@ -181,6 +196,9 @@ impl Gateway {
 
     /// The first data of a streamed answer came.
     pub(crate) fn first_data(&mut self, reservation: &mut Reservation, now: Time) {
+        if let Some(pending) = &mut reservation.pending {
+            pending.computed(self.clock.instant(now));
+        }
         let Some(member) = self.members.get_mut(usize::from(reservation.replica)) else { return };
         if member.release_prefill(reservation) && reservation.alone && reservation.measured {
             let took = Duration::from_nanos(now.saturating_sub(reservation.since));
@@ -189,9 +207,10 @@ impl Gateway {
     }
 
     /// A request's claim ends.
-    pub(crate) fn release(&mut self, mut reservation: Reservation) {
+    pub(crate) fn release(&mut self, reservation: &mut Reservation) {
+        reservation.pending = None;
         let Some(member) = self.members.get_mut(usize::from(reservation.replica)) else { return };
-        member.release_prefill(&mut reservation);
+        member.release_prefill(reservation);
         member.in_flight = member.in_flight.saturating_sub(1);
         member.prompt_tokens = member.prompt_tokens.saturating_sub(reservation.prompt_tokens);
     }
@@ -219,6 +238,7 @@ impl Gateway {
                 member.signals = Signals { own_in_flight, ..signals };
             }
             None => {
+                member.following.gone();
                 member.signals = Signals::default();
                 member.rate = PrefillRate::default();
             }

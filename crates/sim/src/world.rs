@@ -237,9 +237,9 @@ impl<'a> World<'a> {
 
     /// Gives a request's claim back; where it was and what had been tried.
     fn release(&mut self, request: u32) -> Option<Box<Flight>> {
-        let flight = self.flights.get_mut(request as usize)?.take()?;
+        let mut flight = self.flights.get_mut(request as usize)?.take()?;
         if let Some(gateway) = self.gateways.get_mut(usize::from(flight.gateway)) {
-            gateway.release(flight.reservation);
+            gateway.release(&mut flight.reservation);
         }
         Some(flight)
     }
