@@ -59,7 +59,8 @@ fn target(
     headers: &HeaderMap,
     look: &LookArgs,
 ) -> Result<Target> {
-    let EndpointConfig { url, events, replay, topic, bind, ranks: _, rank: _ } = endpoint;
+    let EndpointConfig { url, events, replay, topic, bind, ranks: _, rank: _, weight: _ } =
+        endpoint;
     let topic = topic.clone().unwrap_or_default();
     // A queue the gateway drains is not touched.
     let events = events.clone().filter(|_| !endpoint.polls());

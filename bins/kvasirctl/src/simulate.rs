@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use kvasir_engine_sim::CostModel;
 use kvasir_sim::{
-    Engines, News, Options, Progress, Saturation, SimPolicy, Workload, csv, find_saturation, json,
-    plot, simulate, table,
+    Engines, News, Options, Progress, Saturation, SaturationState, SimPolicy, Workload, csv,
+    find_saturation, json, plot, simulate, table,
 };
 
 use crate::args::SimulateArgs;
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
     if let Some(load) = args.load {
         let round_robin = SimPolicy::Own(kvasir_balance::PolicyKind::RoundRobin);
         let full = saturation(&workload, &options, round_robin, &mut bar)?;
-        options.time_scale = full.time_scale * load;
+        options.time_scale = full_load(&full)? * load;
     }
     let comparison =
         simulate(&workload, &options, policies, &mut |progress| bar.draw(progress, ""))?;
@@ -109,10 +109,28 @@ fn saturation(
     Ok(found)
 }
 
+/// The time scale of full load, where it was measured.
+fn full_load(found: &Saturation) -> Result<f64> {
+    let (name, scale) = (found.policy.name(), found.time_scale);
+    match found.state {
+        SaturationState::Measured => Ok(scale),
+        SaturationState::AboveRange => bail!(
+            "--load: {name} still keeps up with arrivals {scale} times as fast, so full load is \
+             not known; give more requests or --time-scale"
+        ),
+        SaturationState::BelowRange => bail!(
+            "--load: {name} does not keep up even with arrivals {scale} times as fast, so full \
+             load is not known: requests that all come at once, or only a few of them, cannot \
+             show it; give more requests or --time-scale"
+        ),
+    }
+}
+
 fn saturations(found: &[Saturation], as_json: bool) -> String {
     if as_json {
         let policies = found.iter().map(|found| {
             let numbers = serde_json::json!({
+                "state": found.state.as_str(),
                 "time_scale": found.time_scale,
                 "requests_per_second": found.requests_per_second,
             });
@@ -122,9 +140,14 @@ fn saturations(found: &[Saturation], as_json: bool) -> String {
         return format!("{:#}\n", serde_json::json!({ "saturation": policies }));
     }
     let lines = found.iter().map(|found| {
-        let Saturation { policy, time_scale, requests_per_second, .. } = found;
+        let Saturation { policy, state, time_scale, requests_per_second, .. } = found;
         let name = policy.name();
-        format!("{name}: arrivals x {time_scale:.3}, {requests_per_second:.2} requests/s\n")
+        let bound = match state {
+            SaturationState::Measured => "",
+            SaturationState::AboveRange => "not found, above ",
+            SaturationState::BelowRange => "not found, below ",
+        };
+        format!("{name}: {bound}arrivals x {time_scale:.3}, {requests_per_second:.2} requests/s\n")
     });
     lines.collect()
 }

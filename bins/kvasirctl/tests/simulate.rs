@@ -46,9 +46,13 @@ fn bad_input_is_said_and_where() {
     let good = r#"{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":[1]}"#;
     std::fs::write(&path, format!("{good}\n{}\n", good.replace("[1]", "[1,2]"))).unwrap();
     let trace = format!("--trace {}", path.display());
+    let path = scratch("one.jsonl");
+    std::fs::write(&path, format!("{good}\n")).unwrap();
+    let unknown_load = format!("--load 0.8 --trace {}", path.display());
     for (args, part) in [
         (trace.as_str(), "bad.jsonl:2: 2 hash_ids for input_length 5: expected 1"),
         ("--trace /nowhere/t.jsonl", "/nowhere/t.jsonl: No such file"),
+        (unknown_load.as_str(), "--load: round_robin does not keep up even with arrivals 0.015625"),
         ("--workload rag --replicas 0", "replicas is 0: expected 1 to 4096"),
         ("--workload rag --policies latency,latency", "`latency` is there twice"),
         ("--workload rag --cache-tokens 1000", "the smallest cache holds"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kvasir_inventory::{AbsentReason, Inventory, Trust};
-use kvasir_kv_events::{Event, Update, Why};
+use kvasir_kv_events::Update;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::apply::Applier;
@@ -47,7 +47,7 @@ impl Application {
             Update::Batch { .. } => "events",
         };
         stream.before(update);
-        end_pending(update, endpoint);
+        endpoint.before(update);
         let card = endpoint.card().unwrap_or_else(|| Arc::clone(&self.unknown));
         let applier = &mut self.applier;
         let heavy = is_heavy(update) || applier.may_search();
@@ -71,19 +71,6 @@ impl Application {
         self.to.stream.set_trust(Trust::Absent(AbsentReason::NoStream), why);
         self.to.stream.set_hash_contract(&HashContract::default(), self.applier.hashes_checked());
         self.applier.forget();
-    }
-}
-
-/// What an engine is computing outlives what its events say; what it had computed, and the engine
-/// itself, may be gone.
-fn end_pending(update: &Update, endpoint: &Endpoint) {
-    match update {
-        Update::Forget { why: Why::Restart, .. } => endpoint.begins_anew(),
-        Update::Forget { .. } => endpoint.emptied(),
-        Update::Batch { batch, .. } if batch.events.contains(&Event::Cleared) => {
-            endpoint.emptied();
-        }
-        Update::Batch { .. } | Update::Trust { .. } => {}
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is believed of an endpoint's event stream, and whether its blocks may be credited.
 
-use kvasir_inventory::{AbsentReason, SuspectReason, Trust};
-use kvasir_kv_events::{BlockStored, Event, Update};
+use kvasir_inventory::{AbsentReason, SuspectReason, Tier, Trust};
+use kvasir_kv_events::{BlockRemoved, BlockStored, Event, Update};
 
 use crate::parity::Stamp;
 
@@ -20,7 +20,7 @@ pub(crate) struct Credit {
     /// Blocks are told apart all the same: by the engine's hashes.
     pub(crate) told_apart: bool,
     pub(crate) stamp: Stamp,
-    /// Blocks that the engine removed, ever.
+    /// Blocks that the engine removed from its device's first cache group, ever.
     pub(crate) removed: u64,
 }
 
@@ -94,9 +94,7 @@ impl Credit {
                             self.extras = Extras::of(stored).unwrap_or(self.extras);
                         }
                         Event::Cleared => self.emptied(),
-                        Event::Removed(removed) => {
-                            self.removed += removed.block_hashes.len() as u64;
-                        }
+                        Event::Removed(removed) => self.removed += evicted(removed),
                     }
                 }
             }
@@ -167,6 +165,12 @@ impl Credit {
 /// Whether a stream of such trust has told everything it claims, and nothing that is not so.
 fn is_sound(trust: Trust) -> bool {
     matches!(trust, Trust::Exact | Trust::Partial(_))
+}
+
+/// Device blocks of the first cache group that are gone: one for each place in a prompt.
+fn evicted(removed: &BlockRemoved) -> u64 {
+    let here = removed.medium.tier() == Some(Tier::Device) && removed.group.unwrap_or(0) == 0;
+    if here { removed.block_hashes.len() as u64 } else { 0 }
 }
 
 fn clears(update: &Update) -> bool {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use http::uri::Authority;
 use kvasir_balance::EndpointId;
 use kvasir_inventory::{AbsentReason, Overlap, Overlaps, SuspectReason, Tier, Trust};
+use kvasir_kv_events::{Event, Update};
 use parking_lot::{Mutex, RwLock};
 
 use crate::card::EngineCard;
@@ -67,6 +68,8 @@ struct Streams {
     retired: u64,
     /// Grows likewise.
     gone: Stamp,
+    /// Blocks that the ranks which left had removed, ever.
+    removed: u64,
 }
 
 impl Endpoint {
@@ -283,10 +286,17 @@ impl Endpoint {
         self.lives.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Its cache was emptied: what was computed is gone.
-    pub(crate) fn emptied(&self) {
-        self.pending.end_computed();
-        self.lives.fetch_add(1, Ordering::Relaxed);
+    /// An update of its event stream is about to be applied: its cache may be empty after it.
+    pub(crate) fn before(&self, update: &Update) {
+        self.pending.before(update);
+        let empties = match update {
+            Update::Forget { .. } => true,
+            Update::Batch { batch, .. } => batch.events.contains(&Event::Cleared),
+            Update::Trust { .. } => false,
+        };
+        if empties {
+            self.lives.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Blocks its events have told of; `None` where they tell nothing.
@@ -341,7 +351,9 @@ impl Endpoint {
             .list
             .iter()
             .fold(streams.gone.and(another), |gone, stream| gone.and(stream.creditable().stamp));
-        *streams = Streams { list, incomplete, retired, gone };
+        let of_gone = streams.list.iter().map(|stream| stream.creditable().removed);
+        let removed = streams.removed + of_gone.sum::<u64>();
+        *streams = Streams { list, incomplete, retired, gone, removed };
     }
 
     /// Whether its blocks may be credited now: those of all ranks or none.
@@ -364,7 +376,7 @@ impl Endpoint {
             judged: !streams.incomplete,
             epoch: streams.retired,
             stamp: streams.gone,
-            removed: 0,
+            removed: streams.removed,
         };
         let mut all = streams.list.iter().fold(nothing, |all, stream| {
             let one = stream.creditable();

@@ -29,7 +29,7 @@ mod kind;
 mod load;
 mod monitor;
 mod parity;
-mod pending;
+pub mod pending;
 mod picture;
 mod poll;
 mod pool;

@@ -49,6 +49,8 @@ pub struct Reservation {
     prediction: Option<Prediction>,
     /// What the pool's selection learns of it.
     watch: Option<Watch>,
+    /// Blocks that the engine removed before it began to answer.
+    evicted: u64,
     /// Whether the parity's account of it is closed.
     settled: bool,
 }
@@ -79,6 +81,7 @@ impl Reservation {
             pending,
             prediction,
             watch: None,
+            evicted: 0,
             settled: false,
         }
     }
@@ -102,6 +105,9 @@ impl Reservation {
         let took = now.saturating_duration_since(self.since);
         if let Some(pending) = &mut self.pending {
             pending.computed(now);
+        }
+        if let Some(prediction) = self.prediction.filter(|_| self.queued) {
+            self.evicted = self.endpoint.evicted_since(&prediction);
         }
         if self.release_prefill() && streamed && self.alone && self.measured {
             self.endpoint.prefill_rate().observe(self.prefill_tokens, took);
@@ -130,9 +136,15 @@ impl Reservation {
         self.prediction = None;
     }
 
+    /// Blocks that the engine removed between the choice and the first data.
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
     fn settle(&mut self) {
         if !std::mem::replace(&mut self.settled, true) {
-            self.endpoint.parity().settled(self.prediction.filter(|_| !self.queued));
+            self.endpoint.parity().settled(self.prediction.filter(|_| !self.queued), self.evicted);
         }
     }
 

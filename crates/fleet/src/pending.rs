@@ -9,6 +9,8 @@
 //! - the engine empties its cache ([`PendingSlot::end_computed`]: what had begun to answer is
 //!   gone, the rest is still to be computed) or is another process ([`PendingSlot::end_all`]).
 //!
+//! All of it is told the time, so that it can be simulated.
+//!
 //! It is a credit for choosing only, never part of what is predicted. What a failed request leaves
 //! to those that counted on it is not added to their load.
 
@@ -16,6 +18,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kvasir_kv_events::{Event, Update, Why};
 use kvasir_kv_hash::BlockKey;
 use parking_lot::Mutex;
 
@@ -38,30 +41,33 @@ const MAX_CLAIMS: usize = 65_536;
 
 /// A request's prompts, as engines of one kind key their blocks.
 #[derive(Debug, Default)]
-pub(crate) struct PromptKeys {
-    pub(crate) block_size: u32,
-    pub(crate) prompts: Vec<Chain>,
+pub struct PromptKeys {
+    /// Tokens per block.
+    pub block_size: u32,
+    /// Its prompts, in order; more than one in a batch.
+    pub prompts: Vec<Chain>,
 }
 
 /// The keys of one prompt.
 #[derive(Debug)]
-pub(crate) struct Chain {
+pub struct Chain {
     /// Of all its full blocks: what an engine that computed it holds.
-    pub(crate) keys: Vec<BlockKey>,
+    pub keys: Vec<BlockKey>,
     /// How many of them an engine can use when it gets the prompt: not the last token's.
-    pub(crate) usable: usize,
+    pub usable: usize,
 }
 
 impl Chain {
     /// The part that can be hit.
-    pub(crate) fn usable(&self) -> &[BlockKey] {
+    #[must_use]
+    pub fn usable(&self) -> &[BlockKey] {
         &self.keys[..self.usable.min(self.keys.len())]
     }
 }
 
 /// The pending prefixes of all endpoints of a fleet.
 #[derive(Debug, Default)]
-pub(crate) struct PendingPrefixes {
+pub struct PendingPrefixes {
     state: Mutex<State>,
 }
 
@@ -90,14 +96,14 @@ struct Claimed {
 
 /// One endpoint's place among the pending prefixes; what is left in it ends with it.
 #[derive(Debug)]
-pub(crate) struct PendingSlot {
+pub struct PendingSlot {
     all: Arc<PendingPrefixes>,
     number: u32,
 }
 
 /// One request's prompts at one endpoint; dropped before the answer began, it ends them.
 #[derive(Debug)]
-pub(crate) struct PendingClaim {
+pub struct PendingClaim {
     all: Arc<PendingPrefixes>,
     claim: u64,
     computed: bool,
@@ -105,11 +111,12 @@ pub(crate) struct PendingClaim {
 
 /// What was found of one prompt: keys by slot.
 #[derive(Debug, Default)]
-pub(crate) struct Found(Vec<usize>);
+pub struct Found(Vec<usize>);
 
 impl Found {
     /// How many keys of the prompt are pending in `slot`.
-    pub(crate) fn keys(&self, slot: &PendingSlot) -> usize {
+    #[must_use]
+    pub fn keys(&self, slot: &PendingSlot) -> usize {
         self.0.get(slot.number as usize).copied().unwrap_or(0)
     }
 }
@@ -118,7 +125,8 @@ impl Found {
 
 impl PendingPrefixes {
     /// A place for one more endpoint.
-    pub(crate) fn slot(self: &Arc<Self>) -> PendingSlot {
+    #[must_use]
+    pub fn slot(self: &Arc<Self>) -> PendingSlot {
         let mut state = self.state.lock();
         let number = state.free_slots.pop().unwrap_or_else(|| {
             state.slots.push(0);
@@ -130,7 +138,8 @@ impl PendingPrefixes {
 
     /// How much of each prompt (of the first [`MAX_PROMPTS`]) is pending where; nothing where
     /// nothing is pending at all.
-    pub(crate) fn find(&self, keys: &PromptKeys, now: Instant) -> Vec<Found> {
+    #[must_use]
+    pub fn find(&self, keys: &PromptKeys, now: Instant) -> Vec<Found> {
         let mut state = self.state.lock();
         state.expire(now);
         if state.claims.is_empty() {
@@ -187,7 +196,9 @@ impl State {
 
     fn end_where(&mut self, ends: impl Fn(&Claimed) -> bool) {
         let ending = self.claims.iter().filter(|(_, claimed)| ends(claimed));
-        let ending: Vec<u64> = ending.map(|(claim, _)| *claim).collect();
+        let mut ending: Vec<u64> = ending.map(|(claim, _)| *claim).collect();
+        // In one order, so that the same requests always leave the same prefixes.
+        ending.sort_unstable();
         ending.into_iter().for_each(|claim| self.end(claim));
     }
 
@@ -245,9 +256,23 @@ fn left_out(why: &'static str, prompts: usize) {
 impl PendingSlot {
     /// A request with these prompts is on its way there. `None` where there is nothing to keep, or
     /// no room.
-    pub(crate) fn begin(&self, keys: &Arc<PromptKeys>) -> Option<PendingClaim> {
+    #[must_use]
+    pub fn begin(&self, keys: &Arc<PromptKeys>) -> Option<PendingClaim> {
         let claim = self.all.state.lock().begin(self.number, keys)?;
         Some(PendingClaim { all: Arc::clone(&self.all), claim, computed: false })
+    }
+
+    /// An update of the engine's event stream is about to be applied: what it is computing outlives
+    /// what its events say; what it had computed, and the engine itself, may be gone.
+    pub fn before(&self, update: &Update) {
+        match update {
+            Update::Forget { why: Why::Restart, .. } => self.end_all(),
+            Update::Forget { .. } => self.end_computed(),
+            Update::Batch { batch, .. } if batch.events.contains(&Event::Cleared) => {
+                self.end_computed();
+            }
+            Update::Batch { .. } | Update::Trust { .. } => {}
+        }
     }
 
     /// The engine forgot what it had computed.
@@ -256,7 +281,7 @@ impl PendingSlot {
     }
 
     /// Another engine answers there, or none.
-    pub(crate) fn end_all(&self) {
+    pub fn end_all(&self) {
         self.all.state.lock().end_where(|known| known.slot == self.number);
     }
 
@@ -281,7 +306,7 @@ impl Drop for PendingSlot {
 impl PendingClaim {
     /// The answer began: the prompts are computed, and pending for [`GRACE`] more, whatever
     /// becomes of the request.
-    pub(crate) fn computed(&mut self, now: Instant) {
+    pub fn computed(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.computed, true) {
             self.all.computed(self.claim, now);
         }

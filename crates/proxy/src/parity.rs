@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvasir_fleet::{Endpoint, Pool, Report, Unjudged};
+use kvasir_fleet::{Pool, Report, Reservation, Unjudged};
 use kvasir_prompt::Api;
 
 use crate::access_log::AccessLog;
@@ -30,7 +30,13 @@ pub(crate) fn counts_the_prompt(api: Api) -> bool {
 
 impl Judge {
     /// Takes in a whole or a broken answer; the cached tokens it reports, where it does.
-    pub(crate) fn judge(&self, endpoint: &Endpoint, log: &AccessLog, usage: Usage) -> Option<u64> {
+    pub(crate) fn judge(
+        &self,
+        reservation: &Reservation,
+        log: &AccessLog,
+        usage: Usage,
+    ) -> Option<u64> {
+        let endpoint = reservation.endpoint();
         let Usage { prompt_tokens, cached_tokens } = usage;
         let complete = log.is_complete();
         let api = self.api.as_str();
@@ -47,6 +53,7 @@ impl Judge {
             clean: complete && log.attempts == 1,
             prompt_tokens,
             cached_tokens,
+            evicted: reservation.evicted(),
         };
         let prediction = log.decision.as_ref().map(|decision| decision.prediction);
         endpoint.judge(prediction.unwrap_or(Err(Unjudged::Prompt)), &report);

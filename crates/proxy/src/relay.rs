@@ -131,7 +131,7 @@ impl Drop for Relay {
             self.reservation.uncounted();
         }
         if let Some(judge) = &self.judge {
-            usage.cached_tokens = judge.judge(self.reservation.endpoint(), &self.log, usage);
+            usage.cached_tokens = judge.judge(&self.reservation, &self.log, usage);
         }
         self.log.usage = usage;
     }

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvasir_balance::{
-    Candidate, DEFAULT_PROMPT_TOKENS, FleetView, Load, PolicyState, PrefillRate, Query,
+    Candidate, DEFAULT_PROMPT_TOKENS, EndpointId, Load, Outcome, PrefillRate, Prefix, Query,
     foreign_waiting, median_rate, next_typical_prompt,
 };
+use kvasir_fleet::pending::{Chain, PendingClaim, PendingPrefixes, PromptKeys};
 use kvasir_fleet::{BlockIdentity, EngineCard, Picture};
 use kvasir_inventory::{Inventory, Limits, Trust};
 
-use crate::policies::SimPolicy;
+use crate::policies::{Player, SimPolicy};
 use crate::prepared::Prepared;
 use crate::queue::Time;
 
@@ -32,6 +33,7 @@ pub(crate) struct Signals {
 /// One engine, as one gateway sees it.
 #[derive(Debug)]
 pub(crate) struct Member {
+    id: EndpointId,
     pub(crate) following: Following,
     card: EngineCard,
     in_flight: u32,
@@ -47,18 +49,21 @@ pub(crate) struct Member {
 #[derive(Debug)]
 pub(crate) struct Gateway {
     inventory: Arc<Inventory>,
+    pending: Arc<PendingPrefixes>,
+    /// The time that pending prefixes are told.
+    clock: Clock,
     pub(crate) members: Vec<Member>,
-    state: PolicyState,
+    player: Player,
     typical_prompt: u64,
 }
 
 /// A request's claim on an engine.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Reservation {
     pub(crate) replica: u16,
     /// Tokens the engine is expected to find.
     pub(crate) predicted: u32,
-    /// Whether another engine was known to hold more.
+    /// Whether another engine was known to hold more, or to be computing it.
     pub(crate) spilled: bool,
     prefill_tokens: u64,
     prompt_tokens: u64,
@@ -66,6 +71,11 @@ pub(crate) struct Reservation {
     alone: bool,
     measured: bool,
     since: Time,
+    /// The prompt, as long as others can count on its being computed there.
+    pending: Option<PendingClaim>,
+    keys: Arc<PromptKeys>,
+    /// Whether the policy knows how it went.
+    told: bool,
 }
 
 /// What peers' policies look at besides [`FleetView`].
@@ -82,17 +92,20 @@ pub(crate) struct Extra {
 impl Gateway {
     /// A gateway before `blocks.len()` engines of so many blocks; `None` if there is no room.
     pub(crate) fn new(
+        policy: SimPolicy,
         prepared: &Prepared<'_>,
         blocks: &[u64],
         events: Option<bool>,
         seed: u64,
     ) -> Option<Self> {
         let inventory = Arc::new(Inventory::new(prepared.space.clone(), Limits::default()));
+        let pending = Arc::new(PendingPrefixes::default());
         let member = |(place, blocks): (usize, &u64)| {
             let picture =
                 Picture::new(Arc::clone(&inventory), BlockIdentity::Tokens)?.completed_by_refills();
             Some(Member {
-                following: Following::new(picture, events, seed ^ place as u64),
+                id: id_of(u16::try_from(place).ok()?),
+                following: Following::new(picture, pending.slot(), events, seed ^ place as u64),
                 card: EngineCard {
                     blocks: Some(*blocks),
                     block_size: Some(prepared.block_size),
@@ -107,8 +120,9 @@ impl Gateway {
             })
         };
         let members = blocks.iter().enumerate().map(member).collect::<Option<Vec<_>>>()?;
-        let state = PolicyState::new(seed);
-        Some(Self { inventory, members, state, typical_prompt: DEFAULT_PROMPT_TOKENS })
+        let player = policy.build(seed);
+        let (clock, typical_prompt) = (Clock::new(), DEFAULT_PROMPT_TOKENS);
+        Some(Self { inventory, pending, clock, members, player, typical_prompt })
     }
 
     /// What an engine's stream wants to be told, and the card it is read by.
@@ -121,7 +135,6 @@ impl Gateway {
     /// failed before.
     pub(crate) fn choose(
         &mut self,
-        policy: &SimPolicy,
         prepared: &Prepared<'_>,
         request: usize,
         tried: &[u16],
@@ -132,35 +145,43 @@ impl Gateway {
             self.typical_prompt = next_typical_prompt(self.typical_prompt, prompt_tokens);
         }
         let eligible = self.eligible(tried);
-        let overlaps = self.inventory.overlaps(prepared.keys(request), prepared.block_size);
+        let keys = Arc::new(prepared.keys(request));
+        let usable = keys.prompts.first().map(Chain::usable).unwrap_or_default();
+        let overlaps = self.inventory.overlaps(usable, prepared.block_size);
+        let pending = self.pending.find(&keys, self.clock.instant(now));
         let fallback = median_rate(self.members.iter().filter_map(|member| member.rate.get()));
         let candidates: Vec<Candidate> = eligible
             .iter()
             .map(|place| {
                 let member = &self.members[*place];
                 let overlap = member.following.picture.credited(&overlaps);
-                member.candidate(overlap, self.typical_prompt, fallback)
+                let resident = overlap.resident();
+                let pending = member.following.pending(&pending, keys.block_size, resident);
+                Candidate { pending, ..member.candidate(overlap, self.typical_prompt, fallback) }
             })
             .collect();
         let extras: Vec<Extra> =
             eligible.iter().map(|place| self.members[*place].extra()).collect();
-        let view = FleetView { candidates: &candidates };
-        let query = Query { prompt_tokens };
-        let chosen = policy.choose(&query, &view, &extras, &mut self.state)?;
+        let query = query_of(prompt_tokens, &keys);
+        let chosen = self.player.choose(&query, &candidates, &extras, Duration::from_nanos(now))?;
         let (place, candidate) = (*eligible.get(chosen)?, candidates.get(chosen)?);
         let resident = candidate.overlap.resident();
-        let most = candidates.iter().map(|c| c.overlap.resident()).max().unwrap_or(0);
+        let held = |c: &Candidate| c.overlap.resident().saturating_add(c.pending);
+        let most = candidates.iter().map(held).max().unwrap_or(0);
         let member = &mut self.members[place];
         let mut reservation = Reservation {
             replica: u16::try_from(place).ok()?,
             predicted: resident,
-            spilled: most > resident,
-            prefill_tokens: prompt_tokens.saturating_sub(u64::from(resident)),
+            spilled: most > held(candidate),
+            prefill_tokens: candidate.uncached(prompt_tokens),
             prompt_tokens,
             queued: true,
             alone: false,
-            measured: candidate.trust == Trust::Exact,
+            measured: candidate.trust == Trust::Exact && candidate.pending == 0,
             since: now,
+            pending: member.following.claim(&keys),
+            keys,
+            told: false,
         };
         reservation.alone = member.queued_prefill_tokens == 0;
         member.in_flight += 1;
@@ -181,6 +202,10 @@ impl Gateway {
 
     /// The first data of a streamed answer came.
     pub(crate) fn first_data(&mut self, reservation: &mut Reservation, now: Time) {
+        if let Some(pending) = &mut reservation.pending {
+            pending.computed(self.clock.instant(now));
+        }
+        self.tell(reservation, true, now);
         let Some(member) = self.members.get_mut(usize::from(reservation.replica)) else { return };
         if member.release_prefill(reservation) && reservation.alone && reservation.measured {
             let took = Duration::from_nanos(now.saturating_sub(reservation.since));
@@ -189,11 +214,24 @@ impl Gateway {
     }
 
     /// A request's claim ends.
-    pub(crate) fn release(&mut self, mut reservation: Reservation) {
+    pub(crate) fn release(&mut self, reservation: &mut Reservation, now: Time) {
+        reservation.pending = None;
+        self.tell(reservation, false, now);
         let Some(member) = self.members.get_mut(usize::from(reservation.replica)) else { return };
-        member.release_prefill(&mut reservation);
+        member.release_prefill(reservation);
         member.in_flight = member.in_flight.saturating_sub(1);
         member.prompt_tokens = member.prompt_tokens.saturating_sub(reservation.prompt_tokens);
+    }
+
+    /// The policy learns whether a request was answered, once.
+    fn tell(&mut self, reservation: &mut Reservation, answered: bool, now: Time) {
+        if std::mem::replace(&mut reservation.told, true) {
+            return;
+        }
+        let query = &query_of(reservation.prompt_tokens, &reservation.keys);
+        let endpoint = id_of(reservation.replica);
+        let now = Duration::from_nanos(now);
+        self.player.observe(&Outcome { query, endpoint, answered, now });
     }
 
     pub(crate) fn in_flight(&self, replica: u16) -> u32 {
@@ -219,12 +257,40 @@ impl Gateway {
                 member.signals = Signals { own_in_flight, ..signals };
             }
             None => {
+                self.player.forget(id_of(replica));
+                member.following.gone();
                 member.signals = Signals::default();
                 member.rate = PrefillRate::default();
             }
         }
     }
 }
+
+/// The request as policies see it. A key of a prefix tells that prefix from others, as the digest of
+/// its tokens does.
+fn query_of(prompt_tokens: u64, keys: &PromptKeys) -> Query<'_> {
+    let all = keys.prompts.first().map(|chain| chain.keys.as_slice()).unwrap_or_default();
+    let head = usize::try_from(HEAD_TOKENS.div_ceil(keys.block_size.max(1))).unwrap_or(1);
+    let prefix = Prefix {
+        keys: all,
+        tokens_per_key: keys.block_size,
+        token_head: all.get(..head.min(all.len())).and_then(|head| Some(head.last()?.0)),
+        ..Prefix::default()
+    };
+    Query { prompt_tokens, prefix, ..Query::default() }
+}
+
+fn id_of(replica: u16) -> EndpointId {
+    EndpointId::of(&format!("replica-{replica}"))
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+fn whole(count: f64) -> u32 {
+    count.clamp(0.0, f64::from(u32::MAX)) as u32
+}
+
+/// Tokens at the beginning of a prompt that hashing policies go by.
+const HEAD_TOKENS: u32 = 256;
 
 impl Member {
     fn candidate(
@@ -236,7 +302,7 @@ impl Member {
         let Signals { running, waiting, own_in_flight, .. } = self.signals;
         let foreign = u64::from(foreign_waiting(running, waiting, own_in_flight));
         Candidate {
-            pending: 0,
+            id: self.id,
             overlap,
             trust: self.following.picture.trust(),
             load: Load {
@@ -244,8 +310,13 @@ impl Member {
                 queued_prefill_tokens: self
                     .queued_prefill_tokens
                     .saturating_add(foreign.saturating_mul(typical_prompt)),
+                waiting: waiting.map(whole),
+                kv_usage: self.signals.kv_usage,
             },
             prefill_rate: self.rate.get().unwrap_or(fallback_rate),
+            capacity_blocks: self.card.blocks,
+            resident_blocks: Some(self.following.picture.blocks().iter().sum::<usize>() as u64),
+            ..Candidate::default()
         }
     }
 

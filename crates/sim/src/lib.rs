@@ -11,7 +11,8 @@
 //!   prefill under a token budget, decode pace by batch and context, KV events in vLLM's encoding;
 //! * each gateway follows every engine's events with `kvasir-kv-events`' stream, keeps them in a
 //!   `kvasir-inventory` of its own and believes them as `kvasir-fleet` does; events come late and
-//!   get lost, metrics are read once in a while, speeds are learned from first tokens;
+//!   get lost, metrics are read once in a while, speeds are learned from first tokens, and prompts
+//!   count where they are being computed by `kvasir-fleet`'s pending prefixes;
 //! * several gateways do not know of each other's requests but through metrics and events;
 //! * clients wait for answers, and a turn of a conversation waits for the turn before it.
 //!
@@ -39,7 +40,7 @@ pub use self::options::{
 };
 pub use self::policies::{Peer, SimPolicy, UnknownSimPolicy};
 pub use self::report::{Comparison, PolicyReport, Spread, csv, json, plot, table};
-pub use self::saturation::{Saturation, find_saturation};
+pub use self::saturation::{Saturation, SaturationState, find_saturation};
 pub use self::workload::{
     Asked, MAX_REQUESTS, Release, Segment, Synthetic, TraceError, TraceProblem, UnknownWorkload,
     Workload,

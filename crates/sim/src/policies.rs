@@ -50,13 +50,8 @@ pub struct UnknownSimPolicy(String);
 
 impl Peer {
     /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Lmetric,
-        Self::LlmD,
-        Self::Dynamo,
-        Self::SmgCacheAware,
-        Self::LongestPrefix,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Lmetric, Self::LlmD, Self::Dynamo, Self::SmgCacheAware, Self::LongestPrefix];
 
     fn name(self) -> &'static str {
         match self {

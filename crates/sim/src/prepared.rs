@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use kvasir_fleet::pending::{Chain, PromptKeys};
 use kvasir_kv_hash::{BlockKey, KeySpace, Scope};
 
 use crate::workload::Workload;
@@ -12,7 +13,7 @@ pub(crate) struct Prepared<'a> {
     pub(crate) workload: &'a Workload,
     pub(crate) block_size: u32,
     pub(crate) space: KeySpace,
-    /// For every request the keys of the blocks that an engine can hit: never the last token's.
+    /// For every request the keys of all full blocks of its prompt.
     keys: Keys,
     pub(crate) prompt_tokens: Vec<u64>,
     /// The part of all prompt tokens that one infinite cache would hit, were the requests
@@ -60,8 +61,8 @@ impl<'a> Prepared<'a> {
             }
             let chain = space.chain(root, &tokens, block_size);
             let usable = length.saturating_sub(1) / block_size;
-            let own = chain.get(..usable).unwrap_or_default();
-            let held = own.iter().take_while(|key| known.contains(*key)).count();
+            let own = chain.get(..length / block_size).unwrap_or_default();
+            let held = own.iter().take(usable).take_while(|key| known.contains(*key)).count();
             hit += (held * block_size) as u64;
             total += length as u64;
             keys.all.extend_from_slice(own);
@@ -79,8 +80,13 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    pub(crate) fn keys(&self, request: usize) -> &[BlockKey] {
-        self.keys.get(request)
+    /// A request's prompt as engines key it.
+    pub(crate) fn keys(&self, request: usize) -> PromptKeys {
+        // An engine never hits the last token.
+        let tokens = self.prompt_tokens[request].saturating_sub(1);
+        let usable = tokens.checked_div(u64::from(self.block_size)).unwrap_or(0) as usize;
+        let chain = Chain { keys: self.keys.get(request).to_vec(), usable };
+        PromptKeys { block_size: self.block_size, prompts: vec![chain] }
     }
 }
 
@@ -109,7 +115,8 @@ mod tests {
         let requests = vec![asked(&[(1, 32)]), asked(&[(1, 32)]), asked(&[(3, 15)]), quote];
         let workload = Workload { name: "t".to_owned(), block_size: 16, requests };
         let prepared = Prepared::new(&workload, 16);
-        let lengths: Vec<usize> = (0..4).map(|place| prepared.keys(place).len()).collect();
+        let usable = |place| prepared.keys(place).prompts[0].usable().len();
+        let lengths: Vec<usize> = (0..4).map(usable).collect();
         assert_eq!(lengths, [1, 1, 0, 2]);
         assert_eq!(prepared.prompt_tokens, [32, 32, 15, 40]);
         let expected = (16.0 + 32.0) / 119.0;

@@ -34,7 +34,6 @@ struct Flight {
 pub(crate) struct World<'a> {
     options: &'a Options,
     prepared: &'a Prepared<'a>,
-    policy: SimPolicy,
     clock: Clock,
     now: Time,
     queue: Queue,
@@ -63,7 +62,8 @@ impl<'a> World<'a> {
         let events = options.news.events.then_some(options.news.replay);
         let gateways = (0..options.gateways)
             .filter_map(|place| {
-                Gateway::new(prepared, &blocks, events, mix(options.seed ^ (place as u64) << 32))
+                let seed = mix(options.seed ^ (place as u64) << 32);
+                Gateway::new(policy, prepared, &blocks, events, seed)
             })
             .collect();
         let requests = prepared.workload.requests.len();
@@ -153,9 +153,10 @@ impl<'a> World<'a> {
     /// Chooses an engine and sends the request there; it fails if there is none left.
     fn dispatch(&mut self, request: u32, gateway: u16, tried: Vec<u16>, broken_off: u8) {
         let place = request as usize;
-        let chosen = self.gateways.get_mut(usize::from(gateway)).and_then(|chooser| {
-            chooser.choose(&self.policy, self.prepared, place, &tried, self.now)
-        });
+        let chosen = self
+            .gateways
+            .get_mut(usize::from(gateway))
+            .and_then(|chooser| chooser.choose(self.prepared, place, &tried, self.now));
         let Some(reservation) = chosen else { return self.end(request, Ended::Failed) };
         let record = &mut self.records[place];
         record.replica = Some(reservation.replica);
@@ -237,9 +238,9 @@ impl<'a> World<'a> {
 
     /// Gives a request's claim back; where it was and what had been tried.
     fn release(&mut self, request: u32) -> Option<Box<Flight>> {
-        let flight = self.flights.get_mut(request as usize)?.take()?;
+        let mut flight = self.flights.get_mut(request as usize)?.take()?;
         if let Some(gateway) = self.gateways.get_mut(usize::from(flight.gateway)) {
-            gateway.release(flight.reservation);
+            gateway.release(&mut flight.reservation, self.now);
         }
         Some(flight)
     }

@@ -77,7 +77,7 @@ async fn an_idle_gateway_stops_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_prompt_that_takes_long_to_tokenise_does_not_delay_the_end() {
     let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
-    let config = json!({"pools": [pool("tiny", &[&engine])], "shutdown_grace_s": 1});
+    let config = json!({"pools": [pool("tiny", &[&engine])], "shutdown_grace_s": 1, "max_prompt_bytes": 64 << 20});
     let mut gateway = Gateway::start(config).await;
     gateway.until_metric("kvasir_pool_tokenizer_ready", &[], 1.0).await;
     let _client = gateway.sent(COMPLETIONS, long_prompt().as_bytes()).await;

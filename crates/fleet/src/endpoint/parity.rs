@@ -6,7 +6,6 @@ use std::time::Instant;
 use kvasir_inventory::{SuspectReason, Trust};
 
 use super::Endpoint;
-use crate::credit::Creditable;
 use crate::parity::counters::Counters;
 use crate::parity::hits::{Change, HitExample, HitParity, Now};
 use crate::parity::report::Report;
@@ -49,6 +48,11 @@ impl Endpoint {
         self.counters_read(self.parity.moves(), None);
     }
 
+    /// Blocks that were removed since a prediction was made.
+    pub(crate) fn evicted_since(&self, prediction: &Prediction) -> u64 {
+        self.creditable().removed.saturating_sub(prediction.removed)
+    }
+
     pub(crate) fn parity(&self) -> &HitParity {
         &self.parity
     }
@@ -61,8 +65,7 @@ impl Endpoint {
     }
 
     fn now(&self) -> Now {
-        let Creditable { stamp, removed, .. } = self.creditable();
-        Now { at: Instant::now(), stamp, removed }
+        Now { at: Instant::now(), stamp: self.creditable().stamp }
     }
 
     /// A change is a log line and counted, as those of event streams are.

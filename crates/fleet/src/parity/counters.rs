@@ -29,8 +29,8 @@ pub(crate) struct Sum {
     /// A block for each request.
     pub(crate) tolerance: u64,
     pub(crate) stamp: Option<Stamp>,
-    /// Blocks that the engine had removed before the first of them, ever.
-    pub(crate) removed: Option<u64>,
+    /// Blocks that the engine removed while they waited.
+    pub(crate) evicted: u64,
 }
 
 /// How a segment ended.
@@ -65,8 +65,9 @@ impl Ledger {
         self.moves += 1;
     }
 
-    /// A request is counted at the engine by now. Without a prediction nobody knows as what.
-    pub(crate) fn settled(&mut self, prediction: Option<Prediction>) {
+    /// A request is counted at the engine by now, `evicted` blocks having been removed since it was
+    /// chosen. Without a prediction nobody knows as what.
+    pub(crate) fn settled(&mut self, prediction: Option<Prediction>, evicted: u64) {
         self.open = self.open.saturating_sub(1);
         self.moves += 1;
         let sum = &mut self.sum;
@@ -81,8 +82,7 @@ impl Ledger {
         sum.predicted += u64::from(prediction.tokens);
         sum.tolerance += u64::from(prediction.block);
         sum.stamp = Some(prediction.stamp);
-        sum.removed =
-            Some(sum.removed.map_or(prediction.removed, |first| first.min(prediction.removed)));
+        sum.evicted = sum.evicted.saturating_add(evicted);
     }
 
     /// Changes between two readings where a request was sent or prefilled in between.
@@ -161,12 +161,12 @@ mod tests {
 
     fn prediction(prompt: u64, tokens: u32) -> Option<Prediction> {
         let (held, stamp) = (tokens, STAMP);
-        Some(Prediction { tokens, held, block: 16, prompt, on_device: true, stamp, removed: 7 })
+        Some(Prediction { tokens, held, block: 16, prompt, on_device: true, stamp, removed: 0 })
     }
 
     fn ask(ledger: &mut Ledger, prompt: u64, tokens: u32) {
         ledger.sent();
-        ledger.settled(prediction(prompt, tokens));
+        ledger.settled(prediction(prompt, tokens), u64::from(tokens) / 32);
     }
 
     fn page(ledger: &mut Ledger, counters: Option<Counters>) -> Option<Closed> {
@@ -186,7 +186,7 @@ mod tests {
             predicted: 96,
             tolerance: 32,
             stamp: Some(STAMP),
-            removed: Some(7),
+            evicted: 3,
         };
         assert_eq!(page(&mut ledger, at(1150.0, 580.0)), Some(Closed::Ours(sum, 80)));
         ask(&mut ledger, 100, 64);
@@ -201,7 +201,7 @@ mod tests {
         ledger.sent();
         assert_eq!(page(&mut ledger, at(100.0, 0.0)), None);
         let asked = ledger.moves();
-        ledger.settled(prediction(100, 0));
+        ledger.settled(prediction(100, 0), 0);
         assert_eq!(ledger.page(asked, at(100.0, 0.0), STAMP), None, "the page may be older");
         assert!(matches!(page(&mut ledger, at(100.0, 0.0)), Some(Closed::Ours(_, 0))));
     }
@@ -230,7 +230,7 @@ mod tests {
         };
         let mut failed = begun();
         failed.sent();
-        failed.settled(None);
+        failed.settled(None, 0);
         assert_eq!(page(&mut failed, at(1100.0, 500.0)), Some(Closed::Void));
         assert_eq!(page(&mut begun(), at(100.0, 0.0)), Some(Closed::Void), "began anew");
         let moves = begun().moves();
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(page(&mut unread, at(1100.0, 500.0)), None);
         let mut tiers = begun();
         tiers.sent();
-        tiers.settled(prediction(100, 64).map(|p| Prediction { on_device: false, ..p }));
+        tiers.settled(prediction(100, 64).map(|p| Prediction { on_device: false, ..p }), 0);
         assert_eq!(page(&mut tiers, at(1200.0, 500.0)), Some(Closed::Void));
     }
 }

@@ -4,9 +4,10 @@
 //! only with its next request: the answers to that one, and to those beside it, may come before the
 //! event does. What was predicted by a picture that is gone by then is dropped.
 //!
-//! Where an engine has removed as many blocks as the difference has, between the choice and the end of
-//! that wait, it evicted what was promised before it got to the request: that is nobody's fault, and
-//! shows nothing of a profile.
+//! Where an engine has removed as many blocks as the difference has between the choice and the answer's
+//! first data, it evicted what was promised before it got to the request: that is nobody's fault, and
+//! shows nothing of a profile. Once an endpoint is suspected it is no excuse: else only what agrees
+//! would count.
 //!
 //! The *hit profile*: with EAGLE or MTP vLLM computes the last matching block anew, which no event
 //! tells. Where exactly one block less was hit [`STREAK`] times in a row, it is left out of
@@ -101,8 +102,6 @@ pub(crate) struct Change {
 pub(crate) struct Now {
     pub(crate) at: Instant,
     pub(crate) stamp: Stamp,
-    /// Blocks that the engine has removed so far, ever.
-    pub(crate) removed: u64,
 }
 
 /// One endpoint's parity. What requests read of it takes no lock.
@@ -159,7 +158,7 @@ impl HitParity {
                     return Err(Unjudged::Surplus);
                 }
                 let id = bounded(report.request_id);
-                state.hold_usage(prediction, reported, id, report.api);
+                state.hold_usage(prediction, reported, id, report);
                 Ok(())
             });
             if let Err(why) = held {
@@ -174,9 +173,10 @@ impl HitParity {
         self.state.lock().ledger.sent();
     }
 
-    /// A request is counted at the engine by now, as far as is known as `prediction`.
-    pub(crate) fn settled(&self, prediction: Option<Prediction>) {
-        self.state.lock().ledger.settled(prediction);
+    /// A request is counted at the engine by now, as far as is known as `prediction`; `evicted`
+    /// blocks were removed since it was chosen.
+    pub(crate) fn settled(&self, prediction: Option<Prediction>, evicted: u64) {
+        self.state.lock().ledger.settled(prediction, evicted);
     }
 
     /// See [`super::counters::Ledger::moves`].

@@ -17,6 +17,9 @@ pub struct Report<'a> {
     ///
     /// [`Endpoint::reported_cached_tokens`]: crate::Endpoint::reported_cached_tokens
     pub cached_tokens: Option<u64>,
+    /// Blocks that the engine removed between the choice and the answer's first data
+    /// ([`Reservation::evicted`](crate::Reservation::evicted)).
+    pub evicted: u64,
 }
 
 /// The shapes of answers in which an engine was seen to report cached tokens, in its present life:

@@ -196,6 +196,7 @@ mod tests {
             clean: true,
             prompt_tokens,
             cached_tokens: None,
+            evicted: 0,
         }
     }
 

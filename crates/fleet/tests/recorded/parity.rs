@@ -143,6 +143,7 @@ impl Scene {
             clean: true,
             prompt_tokens: Some(count),
             cached_tokens,
+            evicted: chosen.reservation.evicted(),
         };
         endpoint.judge(chosen.decision.prediction, &report);
     }

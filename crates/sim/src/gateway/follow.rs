@@ -1,8 +1,10 @@
 //! One gateway's view of one engine's event stream: the real stream state and the real picture,
 //! driven in simulated time.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kvasir_fleet::pending::{Found, PendingClaim, PendingSlot, PromptKeys};
 use kvasir_fleet::{EngineCard, Picture};
 use kvasir_kv_events::stream::{Output, Stream, StreamConfig};
 
@@ -18,7 +20,7 @@ impl Clock {
         Self(Instant::now())
     }
 
-    fn instant(self, time: Time) -> Instant {
+    pub(crate) fn instant(self, time: Time) -> Instant {
         self.0 + Duration::from_nanos(time)
     }
 
@@ -42,6 +44,7 @@ pub(crate) struct Following {
     /// `None` where engines publish nothing.
     stream: Option<Stream>,
     pub(crate) picture: Picture,
+    pending: PendingSlot,
     /// The open question's number, and from which batch on it asks.
     question: u32,
     asked_from: Option<u64>,
@@ -51,10 +54,15 @@ pub(crate) struct Following {
 
 impl Following {
     /// `events` says whether there are any, and whether with a replay socket.
-    pub(crate) fn new(picture: Picture, events: Option<bool>, seed: u64) -> Self {
+    pub(crate) fn new(
+        picture: Picture,
+        pending: PendingSlot,
+        events: Option<bool>,
+        seed: u64,
+    ) -> Self {
         let stream = events
             .map(|replay| Stream::new(StreamConfig { replay, ..StreamConfig::default() }, seed));
-        Self { stream, picture, question: 0, asked_from: None, tick_at: None }
+        Self { stream, picture, pending, question: 0, asked_from: None, tick_at: None }
     }
 
     /// Tells the stream something and carries out what it wants.
@@ -70,7 +78,10 @@ impl Following {
         let mut wants = Wants::default();
         while let Some(output) = stream.next_output() {
             match output {
-                Output::Update(update) => self.picture.apply(&update, card),
+                Output::Update(update) => {
+                    self.pending.before(&update);
+                    self.picture.apply(&update, card);
+                }
                 Output::Ask(from) => {
                     self.question = self.question.wrapping_add(1);
                     self.asked_from = Some(from);
@@ -91,6 +102,24 @@ impl Following {
             }
         }
         wants
+    }
+
+    /// Tokens of a prompt that are pending there beyond the resident ones. Without events too: as
+    /// vLLM's, the engines' metrics say that they cache prefixes.
+    pub(crate) fn pending(&self, found: &[Found], block_size: u32, resident: u32) -> u32 {
+        let Some(found) = found.first() else { return 0 };
+        let keys = u32::try_from(found.keys(&self.pending)).unwrap_or(u32::MAX);
+        keys.saturating_mul(block_size).saturating_sub(resident)
+    }
+
+    /// A prompt is on its way there.
+    pub(crate) fn claim(&self, keys: &Arc<PromptKeys>) -> Option<PendingClaim> {
+        self.pending.begin(keys)
+    }
+
+    /// The engine is gone, and what it was computing.
+    pub(crate) fn gone(&self) {
+        self.pending.end_all();
     }
 
     /// Whether the tick of this moment is the one that is waited for.

@@ -1,4 +1,4 @@
-use kvasir_balance::{Candidate, FleetView, Load, PolicyState, Query};
+use kvasir_balance::{Candidate, Load, Query};
 use kvasir_inventory::{Overlap, Tier, Trust};
 
 use super::*;
@@ -12,25 +12,29 @@ fn pick(peer: Peer, rows: &[Row]) -> Option<usize> {
         .map(|&(resident, in_flight, queued_prefill_tokens, ..)| {
             let mut overlap = Overlap::default();
             overlap.add(Tier::Device, resident);
-            let load = Load { in_flight, queued_prefill_tokens };
-            Candidate { overlap, pending: 0, trust: Trust::Exact, load, prefill_rate: 1000.0 }
+            let load = Load { in_flight, queued_prefill_tokens, ..Load::default() };
+            Candidate {
+                overlap,
+                trust: Trust::Exact,
+                load,
+                prefill_rate: 1000.0,
+                ..Candidate::default()
+            }
         })
         .collect();
     let extras: Vec<Extra> = rows
         .iter()
         .map(|&(.., waiting, kv_usage, prompt_tokens)| Extra { waiting, kv_usage, prompt_tokens })
         .collect();
-    let view = FleetView { candidates: &candidates };
-    let query = Query { prompt_tokens: 1000 };
-    SimPolicy::Peer(peer).choose(&query, &view, &extras, &mut PolicyState::new(1))
+    let query = Query { prompt_tokens: 1000, ..Query::default() };
+    SimPolicy::Peer(peer).build(1).choose(&query, &candidates, &extras, Duration::ZERO)
 }
 
 #[test]
 fn nobody_to_choose_from() {
     for policy in SimPolicy::all() {
-        let view = FleetView { candidates: &[] };
-        let query = Query { prompt_tokens: 1 };
-        assert_eq!(policy.choose(&query, &view, &[], &mut PolicyState::new(1)), None);
+        let query = Query { prompt_tokens: 1, ..Query::default() };
+        assert_eq!(policy.build(1).choose(&query, &[], &[], Duration::ZERO), None);
     }
 }
 

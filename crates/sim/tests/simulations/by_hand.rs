@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kvasir_sim::{Release, find_saturation};
+use kvasir_sim::{Release, Restart, SaturationState, find_saturation};
 
 use super::*;
 
@@ -54,6 +54,63 @@ fn what_events_have_told_is_predicted_and_followed() {
     assert_eq!(blind.work_by_replica, [328, 328]);
     assert_eq!(blind.spills, 2);
     close(blind.max_over_mean_work, 1.0);
+}
+
+#[test]
+fn a_burst_with_one_new_prefix_goes_where_the_first_of_it_is_computed() {
+    // Nothing is computed yet when all are sent, and no events need to tell it.
+    let burst = |n: u32| asked(f64::from(n) * 1e-3, &[(1, 800), (u64::from(n) + 2, 16)], 1);
+    let requests = workload((0..4).map(burst).collect());
+    let mut options = simple(2);
+    for events in [true, false] {
+        options.news.events = events;
+        let report = play_one(&requests, &options, "precise_cache_aware");
+        assert_eq!(report.work_by_replica, [816 + 3 * 16, 0], "events: {events}");
+        // What is pending is no part of what is predicted.
+        close(report.predicted_hit_rate, 0.0);
+        assert_eq!((report.under_predicted, report.spills), (3, 0));
+    }
+}
+
+/// Prompts of 160 tokens, a `pause` apart, and each again, with 8 more, `later` seconds later.
+fn twice(prompts: u32, pause: f64, later: f64) -> Workload {
+    let one = |n: u32| asked(f64::from(n) * pause, &[(u64::from(n), 160)], 1);
+    let again = |n: u32| asked(f64::from(n) * pause + later, &[(u64::from(n), 168)], 1);
+    workload((0..prompts).map(one).chain((0..prompts).map(again)).collect())
+}
+
+#[test]
+fn a_pending_prefix_ends_two_seconds_after_its_first_token() {
+    // Without events nothing else draws the second one to the first one's replica, one of eight.
+    let mut options = simple(8);
+    options.news.events = false;
+    let hits = |later: f64| {
+        let requests = twice(20, 10.0, later);
+        play_one(&requests, &options, "precise_cache_aware").token_hit_rate
+    };
+    // The first token comes after 0.1705 s.
+    close(hits(2.165), 160.0 / 328.0);
+    assert!(hits(2.175) < 80.0 / 328.0, "{}", hits(2.175));
+}
+
+#[test]
+fn what_was_pending_at_an_engine_that_restarted_is_not_looked_for_there() {
+    let mut options = simple(8);
+    options.news.scrape_interval = Duration::from_millis(50);
+    let down = Duration::from_millis(200);
+    let all = |at| (0..8).map(move |replica| Restart { replica, at, down }).collect();
+    for events in [true, false] {
+        options.news.events = events;
+        let mut odd = |restarts: Vec<Restart>| {
+            options.restarts = restarts;
+            // Six prompts on six replicas until 0.3 s, and again from 1 s on.
+            let report = play_one(&twice(6, 0.02, 1.0), &options, "precise_cache_aware");
+            assert_eq!(report.answered, 12);
+            report.requests_by_replica.iter().filter(|requests| *requests % 2 == 1).count()
+        };
+        assert_eq!(odd(Vec::new()), 0, "events: {events}");
+        assert!(odd(all(0.5)) > 0, "events: {events}");
+    }
 }
 
 #[test]
@@ -111,9 +168,22 @@ fn saturation_is_where_answers_no_longer_follow() {
     let requests = workload(requests.collect());
     let mut options = simple(1);
     options.engine.max_num_batched_tokens = 980;
+    // The search may begin below and far above.
+    for start in [1.0, 8.0] {
+        options.time_scale = start;
+        let found =
+            find_saturation(&requests, &options, policy("round_robin"), &mut |_, _| {}).unwrap();
+        assert_eq!(found.state, SaturationState::Measured, "from {start}");
+        // At x the replica answers 1 / (0.99 x) of what comes; 95 % of it at x = 1.063.
+        assert!((1.01..1.10).contains(&found.time_scale), "from {start}: {found:?}");
+        close(found.requests_per_second, found.time_scale * 400.0 / 399.0);
+    }
+}
+
+#[test]
+fn requests_that_all_come_at_once_have_no_saturation() {
+    let requests = (0..4).map(|n| asked(0.0, &[(n, 980)], 1)).collect();
     let found =
-        find_saturation(&requests, &options, policy("round_robin"), &mut |_, _| {}).unwrap();
-    // At x the replica answers 1 / (0.99 x) of what comes; 95 % of it at x = 1.063.
-    assert!((1.01..1.10).contains(&found.time_scale), "{found:?}");
-    close(found.requests_per_second, found.time_scale * 400.0 / 399.0);
+        find_saturation(&workload(requests), &simple(1), policy("round_robin"), &mut |_, _| {});
+    assert_eq!(found.unwrap().state, SaturationState::BelowRange);
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{HOLD, HitExample, Now, STREAK, Verdict};
 use crate::parity::counters::{Closed, Counters, Ledger};
-use crate::parity::report::Reporting;
+use crate::parity::report::{Report, Reporting};
 use crate::parity::window::Window;
 use crate::parity::{Prediction, Stamp, Unjudged};
 
@@ -14,8 +14,6 @@ use crate::parity::{Prediction, Stamp, Unjudged};
 pub(crate) struct State {
     /// What everything below was learned in.
     stamp: Stamp,
-    /// Blocks that the engine has removed so far, ever.
-    removed: u64,
     /// The latest moment known.
     at: Option<Instant>,
     pub(super) reporting: Reporting,
@@ -71,8 +69,8 @@ pub(super) struct Held {
     block: u64,
     /// What the engine was believed to hold, of one prompt, and the size of its blocks.
     held: Option<(u64, u64)>,
-    /// Blocks that the engine had removed at the choice, ever.
-    removed: u64,
+    /// Blocks that the engine removed between the choice and the first data.
+    evicted: u64,
     case: HitExample,
 }
 
@@ -105,7 +103,6 @@ impl State {
         let stamp = known.later(now.stamp);
         self.stamp = stamp;
         self.at = self.at.max(Some(now.at));
-        self.removed = self.removed.max(now.removed);
         if stamp.picture != known.picture {
             self.usage = Window::default();
             self.counters = Window::default();
@@ -149,9 +146,9 @@ impl State {
         prediction: Prediction,
         reported: u64,
         request_id: Option<String>,
-        api: &'static str,
+        report: &Report<'_>,
     ) {
-        let Prediction { tokens, held, block, prompt, removed, .. } = prediction;
+        let Prediction { tokens, held, block, prompt, .. } = prediction;
         self.held.push_back(Held {
             at: self.at,
             stamp: prediction.stamp,
@@ -159,10 +156,10 @@ impl State {
             tolerance: u64::from(block),
             block: u64::from(block),
             held: Some((u64::from(held), u64::from(block))),
-            removed,
+            evicted: report.evicted,
             case: HitExample {
                 request_id,
-                api: Some(api),
+                api: Some(report.api),
                 prompt_tokens: prompt,
                 predicted: u64::from(tokens),
                 reported,
@@ -183,7 +180,7 @@ impl State {
                 tolerance: sum.tolerance,
                 block: sum.tolerance.checked_div(sum.requests).unwrap_or(0),
                 held: None,
-                removed: sum.removed.unwrap_or(self.removed),
+                evicted: sum.evicted,
                 case: HitExample {
                     request_id: None,
                     api: None,
@@ -218,8 +215,7 @@ impl State {
         let Some(missing) = predicted.checked_sub(reported).filter(|missing| *missing > 0) else {
             return false;
         };
-        let removed = self.removed.saturating_sub(held.removed);
-        missing <= removed.saturating_mul(held.block)
+        !self.suspects() && missing <= held.evicted.saturating_mul(held.block)
     }
 
     fn count(&mut self, held: Held) {

@@ -10,7 +10,6 @@ struct Scene {
     parity: HitParity,
     at: Instant,
     stamp: Stamp,
-    removed: u64,
     changes: Vec<bool>,
 }
 
@@ -22,28 +21,23 @@ fn report(prompt: u64, cached: Option<u64>) -> Report<'static> {
         clean: true,
         prompt_tokens: Some(prompt),
         cached_tokens: cached,
+        evicted: 0,
     }
 }
 
 impl Scene {
     fn new() -> Self {
-        Self {
-            parity: HitParity::new(),
-            at: Instant::now(),
-            stamp: FIRST,
-            removed: 0,
-            changes: Vec::new(),
-        }
+        Self { parity: HitParity::new(), at: Instant::now(), stamp: FIRST, changes: Vec::new() }
     }
 
     fn now(&self) -> Now {
-        Now { at: self.at, stamp: self.stamp, removed: self.removed }
+        Now { at: self.at, stamp: self.stamp }
     }
 
     fn predicted(&self, held: u32) -> Prediction {
         let drop = self.parity.dropped_blocks(self.stamp) * BLOCK;
         let tokens = held.saturating_sub(drop);
-        let (stamp, removed) = (self.stamp, self.removed);
+        let (stamp, removed) = (self.stamp, 0);
         Prediction { tokens, held, block: BLOCK, prompt: 1000, on_device: true, stamp, removed }
     }
 
@@ -245,7 +239,7 @@ fn a_block_that_is_always_computed_anew_is_learned_and_unlearned() {
 fn segment(scene: &mut Scene, totals: &mut (f64, f64), held: u32, hit: u32) {
     let prediction = scene.predicted(held);
     scene.parity.sent();
-    scene.parity.settled(Some(prediction));
+    scene.parity.settled(Some(prediction), 0);
     totals.0 += 1000.0;
     totals.1 += f64::from(hit);
     let counters = Counters { queries: totals.0, hits: totals.1 };
@@ -335,25 +329,31 @@ proptest! {
 }
 
 #[test]
-fn what_was_evicted_meanwhile_is_no_fault_and_no_profile() {
+fn what_was_evicted_before_the_answer_began_is_no_fault_and_no_profile() {
     let mut scene = Scene::new();
+    let lost = |scene: &mut Scene, reported, evicted| {
+        let report = Report { evicted, ..report(1000, Some(reported)) };
+        let change = scene.parity.judge(Ok(scene.predicted(320)), &report, scene.now());
+        scene.take(change);
+    };
     for _ in 0..40 {
-        let prediction = scene.predicted(320);
         // Ten blocks were lost to others, and the next ten with them; then one alone.
-        scene.removed += 10;
-        scene.answer_to(prediction, 160);
-        let prediction = scene.predicted(320);
-        scene.removed += 1;
-        scene.answer_to(prediction, 304);
+        lost(&mut scene, 160, 10);
+        lost(&mut scene, 304, 1);
         scene.ripen();
     }
     assert_eq!((scene.suspected(), scene.predicted(320).tokens), (false, 320));
     assert_eq!(scene.unjudged(Unjudged::Moved), 80);
-    // Fewer removals than are missing do not explain it.
+    // Fewer evictions than are missing do not explain it.
     for _ in 0..8 {
-        let prediction = scene.predicted(320);
-        scene.removed += 9;
-        scene.answer_to(prediction, 160);
+        lost(&mut scene, 160, 9);
+    }
+    scene.ripen();
+    assert!(scene.suspected());
+    // From then on they are no excuse: what agrees is not all that counts.
+    for _ in 0..20 {
+        lost(&mut scene, 160, 10);
+        lost(&mut scene, 320, 10);
         scene.ripen();
     }
     assert!(scene.suspected());
