@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kvasir_fleet::{Pool, PromptState};
-use kvasir_prompt::{Api, Level, Prompts, Unrouted, given_ids};
+use kvasir_prompt::{Api, Level, Prompts, Renderer, Unrouted, given_ids};
 use tokio::sync::Semaphore;
 
 /// Tokenising this much takes about a millisecond: not worth a change of threads.
@@ -85,7 +85,12 @@ impl Known {
     }
 
     /// What was rendered; `asked` and `pool` say whether it can be believed.
-    fn of_rendered(pool: &Pool, asked: &Asked<'_>, rendered: Prompts) -> Self {
+    fn of_rendered(
+        pool: &Pool,
+        asked: &Asked<'_>,
+        renderer: Option<&Arc<Renderer>>,
+        rendered: Prompts,
+    ) -> Self {
         let Prompts { prompts, tokens: count, level, why, texts, .. } = rendered;
         pool.note_prompt(count);
         let given = texts.iter().all(Option::is_none);
@@ -102,11 +107,13 @@ impl Known {
             return known;
         }
         let oracle = pool.token_oracle();
+        // A salt keeps a prompt to its tenant's cache: it is shown to no other engine.
         if source == Source::Local
             && !asked.adapted
-            && let Some([ids]) = known.prompts.as_deref()
+            && asked.salt.is_none()
+            && let (Some([ids]), Some(renderer)) = (known.prompts.as_deref(), renderer)
         {
-            oracle.offer(asked.api, asked.body, ids);
+            oracle.offer(asked.api, asked.body, ids, renderer);
         }
         if source == Source::Local && oracle.differs(asked.api) {
             let mut known = known;
@@ -151,6 +158,7 @@ pub(crate) async fn tokenise(pool: &Pool, permits: &Arc<Semaphore>, asked: Asked
         PromptState::Missing(_) => (None, "no_tokenizer"),
     };
     let (salt, limits) = (asked.salt.map(str::to_owned), pool.prompts().limits());
+    let made_by = renderer.clone();
     let timed = renderer.as_ref().map(|_| pool.model().to_owned());
     let render = move |body: &[u8]| {
         let start = Instant::now();
@@ -183,7 +191,7 @@ pub(crate) async fn tokenise(pool: &Pool, permits: &Arc<Semaphore>, asked: Asked
         work.await.unwrap_or(Err("tokenizer"))
     };
     match rendered {
-        Ok(rendered) => Known::of_rendered(pool, &asked, rendered),
+        Ok(rendered) => Known::of_rendered(pool, &asked, made_by.as_ref(), rendered),
         Err(why) => Known::only_size(body.len(), why),
     }
 }

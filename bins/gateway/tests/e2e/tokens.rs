@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use http::StatusCode;
 use kvasir_engine_sim::server::{SimServer, SimServerConfig};
-use kvasir_testkit::engine::{EngineConfig, FakeEngine, Reply};
+use kvasir_testkit::engine::{EngineConfig, FakeEngine, Reply, Tokenize};
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -258,6 +259,32 @@ async fn an_engine_that_tells_no_tokens_is_left_unchecked_and_in_peace() {
     assert_eq!(engine.requests().len(), 3);
     assert_eq!(asked(), 1, "one answer is enough");
     gateway.until_metric(PARITY, &state("tokenizer", "unchecked"), 1.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prompts_with_a_salt_are_shown_to_no_other_engine() {
+    // It makes something of every question, right or wrong.
+    let tokenize = Some(Arc::new(|_: &Value| Some(vec![1])) as Tokenize);
+    let engine = FakeEngine::start(EngineConfig { tokenize, ..EngineConfig::default() }).await;
+    let engine = engine.unwrap();
+    let mut pool = pool("tiny", &[&engine]);
+    pool["token_parity"] = "sample".into();
+    let gateway = Gateway::over(pool).await;
+    gateway.until_metric(PARITY, &state("template", "unchecked"), 0.0).await;
+    let ask = async |prompt: &str, salt: Value| {
+        let body = json!({"model": "tiny", "prompt": prompt, "cache_salt": salt, "max_tokens": 1});
+        assert_eq!(gateway.post(COMPLETIONS, &body).await.status, 200);
+    };
+    ask("of a tenant", "secret".into()).await;
+    // Had that been taken, this would come too soon.
+    ask("of nobody", Value::Null).await;
+    let asked = |prompt: &str| {
+        let all = engine.info_requests();
+        all.iter().any(|asked| asked.path == "/tokenize" && asked.json()["prompt"] == prompt)
+    };
+    let seen = || async { asked("of nobody").then_some(()).ok_or("not compared".to_owned()) };
+    until(SOON, seen).await;
+    assert!(!asked("of a tenant"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
