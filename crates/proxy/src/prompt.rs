@@ -3,6 +3,9 @@
 //! How far they are known is the request's level: `tokens` (exact), `text` (an approximation, or the
 //! beginning only) or `none`.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -70,17 +73,21 @@ impl Known {
         Self { prompts: None, count, level: "none", tokens: why, source, exact: false }
     }
 
-    /// The prompt whose tokens the client gave in a header.
-    pub(crate) fn of_header(pool: &Pool, ids: Vec<u32>) -> Self {
-        let count = ids.len() as u64;
-        pool.note_prompt(count);
+    /// The prompt whose tokens the client gave in a header. It is routed by them, but nothing is
+    /// learned of it: they are the client's word, and others pay for what is learned wrongly.
+    pub(crate) fn of_header(pool: &Pool, mut ids: Vec<u32>) -> Self {
+        let most = pool.prompts().limits().prompt_bytes / size_of::<u32>();
+        let is_over = ids.len() > most;
+        // No engine computes more than it takes, whatever is said.
+        let count = (ids.len() as u64).min(pool.longest_prompt());
+        ids.truncate(most);
         Self {
             prompts: Some(vec![ids]),
             count,
-            level: "tokens",
-            tokens: "header",
+            level: if is_over { Level::Text } else { Level::Tokens }.as_str(),
+            tokens: if is_over { "head" } else { "header" },
             source: Source::Header,
-            exact: pool.token_headers().proven(),
+            exact: false,
         }
     }
 

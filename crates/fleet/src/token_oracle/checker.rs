@@ -120,7 +120,7 @@ impl Checker {
         cases: Vec<(&'static str, Vec<u8>, Vec<u32>)>,
     ) -> Round {
         let parity = pool.token_oracle();
-        let longest = longest(engine, pool.model());
+        let longest = engine.longest_prompt(pool.model());
         let (mut compared, mut refused, mut all_equal) = (0, 0, true);
         for (case, body, own) in cases {
             if own.len() as u64 > longest {
@@ -229,12 +229,4 @@ fn kind(engine: &Endpoint) -> EngineKind {
 /// Whether nothing waits there.
 fn is_idle(engine: &Endpoint) -> bool {
     engine.queued_prefill_tokens() == 0 && engine.signals().waiting.is_none_or(|count| count == 0.0)
-}
-
-/// The longest prompt the engine takes, in tokens.
-fn longest(engine: &Endpoint, model: &str) -> u64 {
-    let length = |card: Arc<crate::card::EngineCard>| {
-        card.models.iter().find(|served| served.id == model)?.max_model_len
-    };
-    engine.card().and_then(length).unwrap_or(u64::MAX)
 }
