@@ -314,7 +314,7 @@ async fn an_engine_that_tells_no_tokens_is_left_unchecked_and_in_peace() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prompts_with_a_salt_are_shown_to_no_other_engine() {
     // It makes something of every question, right or wrong.
-    let tokenize = Some(Arc::new(|_: &Value| Some(vec![1])) as Tokenize);
+    let tokenize = Some(Arc::new(|_: &Value| Some(vec![1_u32])) as Tokenize);
     let engine = FakeEngine::start(EngineConfig { tokenize, ..EngineConfig::default() }).await;
     let engine = engine.unwrap();
     let mut pool = pool("tiny", &[&engine]);
