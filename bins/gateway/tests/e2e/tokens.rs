@@ -121,7 +121,8 @@ async fn headers_the_engines_counts_do_not_bear_out_are_not_believed() {
 async fn a_header_has_room_for_a_long_prompt() {
     let models = vec![Model { max_model_len: Some(150_000), ..Model::base("tiny") }];
     let engine = FakeEngine::start(EngineConfig { models, ..EngineConfig::default() }).await;
-    let pool = trusting(pool("tiny", &[&engine.unwrap()]));
+    let engine = engine.unwrap();
+    let pool = trusting(pool("tiny", &[&engine]));
     let config = json!({"pools": [pool], "max_prompt_bytes": 400_000});
     let gateway = Gateway::start(config).await;
     gateway.until_metric("kvasir_pool_tokenizer_ready", &[], 1.0).await;
