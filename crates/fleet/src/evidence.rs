@@ -1,5 +1,8 @@
 //! How much of a prompt each endpoint of a pool holds.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -306,8 +309,7 @@ fn lookup(
         keys: match &keyed.keying {
             Keying::Tokens => inventory.keys(root, prompt, size, lookahead),
             Keying::Engine(contract) => {
-                let long = prompt.len() > LONG_TO_HASH;
-                let hashes = off_the_scheduler(long, || hashed.hashes(contract, prompt));
+                let hashes = hashed.hashes(contract, prompt);
                 inventory.engine_keys(root, &hashes.unwrap_or_default())
             }
         },
@@ -315,11 +317,18 @@ fn lookup(
         // not hit it. Nor one that has fewer tokens behind it than its hash looks ahead.
         usable: prompt.len().saturating_sub(1).checked_div(size).unwrap_or(0),
     };
-    let chains: Vec<Chain> = prompts.iter().map(chain).collect();
+    let chains: Vec<Chain> =
+        off_the_scheduler(is_long(&keyed.keying, prompts), || prompts.iter().map(chain).collect());
     let overlaps = |chain: &Chain| inventory.overlaps(chain.usable(), keyed.block_size);
     let overlaps = chains.iter().map(overlaps).collect();
     let keys = PromptKeys { block_size: keyed.block_size, prompts: chains };
     Lookup { keys: Arc::new(keys), overlaps }
+}
+
+/// Whether keying takes so long that other requests should not wait for it: a batch as a whole.
+fn is_long(keying: &Keying, prompts: &[Vec<u32>]) -> bool {
+    let tokens: usize = prompts.iter().map(Vec::len).sum();
+    matches!(keying, Keying::Engine(_)) && tokens > LONG_TO_HASH
 }
 
 fn sum(overlaps: impl Iterator<Item = Overlap>) -> Overlap {
