@@ -12,7 +12,7 @@
 //! It is a credit for choosing only, never part of what is predicted. What a failed request leaves
 //! to those that counted on it is not added to their load.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -72,11 +72,17 @@ struct State {
     next_claim: u64,
     /// Claims that were computed, and when they end: in that order.
     ending: VecDeque<(Instant, u64)>,
-    /// Prompts of each slot.
-    slots: Vec<usize>,
+    slots: Vec<SlotState>,
     free_slots: Vec<u32>,
     /// What is counted against [`MAX_ALL_KEYS`].
     keys: usize,
+}
+
+#[derive(Debug, Default)]
+struct SlotState {
+    /// Prompts of all its claims.
+    prompts: usize,
+    claims: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -121,7 +127,7 @@ impl PendingPrefixes {
     pub(crate) fn slot(self: &Arc<Self>) -> PendingSlot {
         let mut state = self.state.lock();
         let number = state.free_slots.pop().unwrap_or_else(|| {
-            state.slots.push(0);
+            state.slots.push(SlotState::default());
             u32::try_from(state.slots.len() - 1).unwrap_or(u32::MAX)
         });
         drop(state);
@@ -180,14 +186,18 @@ impl State {
         for (chain, taken) in keys.prompts.iter().zip(&taken) {
             self.prefixes.remove(&chain.keys[..*taken], slot);
         }
-        if let Some(prompts) = self.slots.get_mut(slot as usize) {
-            *prompts -= taken.len();
+        if let Some(known) = self.slots.get_mut(slot as usize) {
+            known.prompts -= taken.len();
+            known.claims.remove(&claim);
         }
     }
 
-    fn end_where(&mut self, ends: impl Fn(&Claimed) -> bool) {
-        let ending = self.claims.iter().filter(|(_, claimed)| ends(claimed));
-        let ending: Vec<u64> = ending.map(|(claim, _)| *claim).collect();
+    /// Ends claims of one slot. It is asked for with every scrape of an engine that is not there:
+    /// others' claims must not be looked at.
+    fn end_where(&mut self, slot: u32, ends: impl Fn(&Claimed) -> bool) {
+        let Some(known) = self.slots.get(slot as usize) else { return };
+        let ends = |claim: &&u64| self.claims.get(*claim).is_some_and(&ends);
+        let ending: Vec<u64> = known.claims.iter().filter(ends).copied().collect();
         ending.into_iter().for_each(|claim| self.end(claim));
     }
 
@@ -215,11 +225,12 @@ impl State {
         }
         left_out("length", cut);
         self.keys += cost(keys, &taken);
-        if let Some(prompts) = self.slots.get_mut(slot as usize) {
-            *prompts += taken.len();
-        }
         let claim = self.next_claim;
         self.next_claim += 1;
+        if let Some(known) = self.slots.get_mut(slot as usize) {
+            known.prompts += taken.len();
+            known.claims.insert(claim);
+        }
         let keys = Arc::clone(keys);
         self.claims.insert(claim, Claimed { slot, keys, taken, computed: false });
         Some(claim)
@@ -252,26 +263,26 @@ impl PendingSlot {
 
     /// The engine forgot what it had computed.
     pub(crate) fn end_computed(&self) {
-        self.all.state.lock().end_where(|known| known.slot == self.number && known.computed);
+        self.all.state.lock().end_where(self.number, |known| known.computed);
     }
 
     /// Another engine answers there, or none.
     pub(crate) fn end_all(&self) {
-        self.all.state.lock().end_where(|known| known.slot == self.number);
+        self.all.state.lock().end_where(self.number, |_| true);
     }
 
     /// Prompts pending there.
     pub(crate) fn prompts(&self, now: Instant) -> usize {
         let mut state = self.all.state.lock();
         state.expire(now);
-        state.slots.get(self.number as usize).copied().unwrap_or(0)
+        state.slots.get(self.number as usize).map_or(0, |known| known.prompts)
     }
 }
 
 impl Drop for PendingSlot {
     fn drop(&mut self) {
         let mut state = self.all.state.lock();
-        state.end_where(|known| known.slot == self.number);
+        state.end_where(self.number, |_| true);
         state.free_slots.push(self.number);
     }
 }

@@ -34,7 +34,7 @@ fn assert_empty(all: &PendingPrefixes) {
     let state = all.state.lock();
     let left = (state.claims.len(), state.keys, state.prefixes.keys(), state.prefixes.segments());
     assert_eq!(left, (0, 0, 0, 0));
-    assert!(state.slots.iter().all(|prompts| *prompts == 0));
+    assert!(state.slots.iter().all(|slot| slot.prompts == 0 && slot.claims.is_empty()));
 }
 
 /// One request of the naive model.
@@ -214,5 +214,31 @@ fn a_chain_that_parts_from_others_all_the_time_is_cut() {
     let keys = prompts(&[(0..1_000).collect()]);
     assert_eq!(found(&all, &slots, &keys, Instant::now()), [prefixes::MAX_STEPS]);
     drop(nested);
+    assert_empty(&all);
+}
+
+#[test]
+fn ending_a_slot_looks_at_its_own_claims_only() {
+    let all = Arc::<PendingPrefixes>::default();
+    let slots = [all.slot(), all.slot(), all.slot()];
+    let keys = prompts(&[(0..10).collect()]);
+    let begin = |slot: &PendingSlot| slot.begin(&keys).unwrap();
+    let (kept, mut computed, open) = (begin(&slots[0]), begin(&slots[1]), begin(&slots[1]));
+    computed.computed(Instant::now());
+    let looked_at = |slot: &PendingSlot| {
+        let count = std::cell::Cell::new(0);
+        let note = |_: &Claimed| {
+            count.set(count.get() + 1);
+            false
+        };
+        all.state.lock().end_where(slot.number, note);
+        count.get()
+    };
+    assert_eq!(slots.each_ref().map(looked_at), [1, 2, 0]);
+    slots[1].end_computed();
+    assert_eq!(slots.each_ref().map(looked_at), [1, 1, 0]);
+    slots[1].end_all();
+    assert_eq!(slots.each_ref().map(looked_at), [1, 0, 0]);
+    drop((kept, computed, open));
     assert_empty(&all);
 }
