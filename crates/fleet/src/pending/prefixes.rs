@@ -83,22 +83,27 @@ impl Prefixes {
     /// `slot` holds one chain less: one that was inserted, up to where it was taken in.
     pub(super) fn remove(&mut self, chain: &[BlockKey], slot: u32) {
         let mut at = 0;
-        let mut above: Option<BlockKey> = None;
+        // Neighbours that every chain of the first goes through.
+        let mut run: Vec<BlockKey> = Vec::new();
+        let mut run_chains = 0;
         while let Some(first) = chain.get(at) {
-            let Some(segment) = self.segments.get_mut(first) else { return };
+            let Some(segment) = self.segments.get_mut(first) else { break };
             at += segment.keys.len();
             segment.leave(slot);
-            if segment.chains == 0 {
+            let chains = segment.chains;
+            if chains == 0 {
                 self.keys -= segment.keys.len();
                 self.segments.remove(first);
-                above = None;
                 continue;
             }
-            // An insertion makes at most one seam: so many are mended as time goes by.
-            if !above.is_some_and(|above| self.mend(above, *first)) {
-                above = Some(*first);
+            if chains != run_chains {
+                self.mend(&run);
+                run.clear();
+                run_chains = chains;
             }
+            run.push(*first);
         }
+        self.mend(&run);
     }
 
     /// Tells `found` of every slot that holds some of the chain, with the number of keys; of a slot
@@ -119,17 +124,18 @@ impl Prefixes {
         }
     }
 
-    /// Joins two neighbours where every chain of the upper goes on in the lower.
-    fn mend(&mut self, upper: BlockKey, lower: BlockKey) -> bool {
-        let chains = |key| self.segments.get(key).map(|segment| segment.chains);
-        if chains(&upper) != chains(&lower) {
-            return false;
+    /// Joins neighbours into the first of them, where every chain of it goes through all. Each key
+    /// is copied once, however many seams there are.
+    fn mend(&mut self, run: &[BlockKey]) {
+        let [first, rest @ ..] = run else { return };
+        if rest.is_empty() {
+            return;
         }
-        let Some(lower) = self.segments.remove(&lower) else { return false };
-        if let Some(upper) = self.segments.get_mut(&upper) {
-            upper.keys = [&*upper.keys, &*lower.keys].concat().into();
-        }
-        true
+        let lower: Vec<_> = rest.iter().filter_map(|key| self.segments.remove(key)).collect();
+        let Some(upper) = self.segments.get_mut(first) else { return };
+        let mut parts: Vec<&[BlockKey]> = vec![&upper.keys];
+        parts.extend(lower.iter().map(|segment| &*segment.keys));
+        upper.keys = parts.concat().into();
     }
 
     /// Keys in all segments, for bounds.

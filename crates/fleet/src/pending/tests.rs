@@ -242,3 +242,24 @@ fn ending_a_slot_looks_at_its_own_claims_only() {
     drop((kept, computed, open));
     assert_empty(&all);
 }
+
+#[test]
+fn one_removal_mends_every_seam_it_passes() {
+    let all = Arc::<PendingPrefixes>::default();
+    let slots = [all.slot(), all.slot()];
+    let begin = |slot: usize, length| slots[slot].begin(&prompts(&[(0..length).collect()]));
+    let segments = || all.state.lock().prefixes.segments();
+    let (kept, half) = (begin(0, 1_000), begin(1, 500));
+    let passing = begin(1, 1_000);
+    // Each ends before the next: what they leave behind are seams of the chains above.
+    let seams: Vec<_> = (1..200).rev().map(|n| begin(1, n * 5)).collect();
+    assert_eq!(segments(), 200);
+    drop(seams);
+    let left = segments();
+    drop(passing);
+    assert_eq!(segments(), 2, "of {left}: a seam is left where a chain ends");
+    let keys = prompts(&[(0..1_000).collect()]);
+    assert_eq!(found(&all, &slots, &keys, Instant::now()), [999, 500]);
+    drop((kept, half));
+    assert_empty(&all);
+}
