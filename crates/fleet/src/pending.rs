@@ -30,6 +30,8 @@ pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// Prompts of one batch that are taken in and looked up; each costs a search under the lock.
 pub(crate) const MAX_PROMPTS: usize = 16;
+/// Segments followed for one request, all its prompts and all ways of keying them together.
+const MAX_FIND_STEPS: usize = 1_024;
 /// Keys of one prompt that are taken in: 256k tokens in blocks of 16.
 const MAX_KEYS: usize = 16_384;
 /// Keys of all, each counted for the prompt and for the prefix tree: 64 MiB.
@@ -134,27 +136,33 @@ impl PendingPrefixes {
         PendingSlot { all: Arc::clone(self), number }
     }
 
-    /// How much of each prompt (of the first [`MAX_PROMPTS`]) is pending where; nothing where
-    /// nothing is pending at all.
-    pub(crate) fn find(&self, keys: &PromptKeys, now: Instant) -> Vec<Found> {
+    /// How much of each prompt (of the first [`MAX_PROMPTS`]) is pending where, for each way a
+    /// request's prompts are keyed; nothing for those that nobody uses, and where nothing is
+    /// pending at all.
+    ///
+    /// All of them together take [`MAX_FIND_STEPS`], shared evenly: what one leaves is the next
+    /// ones'. Of a prompt that would take more only the beginning is found.
+    pub(crate) fn find(&self, keyed: &[Option<&PromptKeys>], now: Instant) -> Vec<Vec<Found>> {
+        let prompts = |keys: &PromptKeys| keys.prompts.len().min(MAX_PROMPTS);
+        let mut to_find: usize = keyed.iter().flatten().map(|keys| prompts(keys)).sum();
+        let mut left = MAX_FIND_STEPS;
         let mut state = self.state.lock();
         state.expire(now);
-        if state.claims.is_empty() {
-            return Vec::new();
-        }
-        let one = |chain: &Chain| {
-            let mut found = Vec::new();
-            state.prefixes.find(chain.usable(), |slot, keys| {
-                if found.is_empty() {
-                    found.resize(state.slots.len(), 0);
-                }
-                if let Some(known) = found.get_mut(slot as usize) {
-                    *known = keys;
-                }
-            });
-            Found(found)
+        let mut one = |chain: &Chain| {
+            let share = left.div_ceil(to_find.max(1));
+            let mut steps = share;
+            let found = state.find(chain, &mut steps);
+            left -= share - steps;
+            to_find -= 1;
+            found
         };
-        keys.prompts.iter().take(MAX_PROMPTS).map(one).collect()
+        let all = |keys: &Option<&PromptKeys>| match keys {
+            Some(keys) if !state.claims.is_empty() => {
+                keys.prompts.iter().take(MAX_PROMPTS).map(&mut one).collect()
+            }
+            _ => Vec::new(),
+        };
+        keyed.iter().map(all).collect()
     }
 
     fn computed(&self, claim: u64, now: Instant) {
@@ -172,6 +180,19 @@ impl PendingPrefixes {
 }
 
 impl State {
+    fn find(&self, chain: &Chain, steps: &mut usize) -> Found {
+        let mut found = Vec::new();
+        self.prefixes.find(chain.usable(), steps, |slot, keys| {
+            if found.is_empty() {
+                found.resize(self.slots.len(), 0);
+            }
+            if let Some(known) = found.get_mut(slot as usize) {
+                *known = keys;
+            }
+        });
+        Found(found)
+    }
+
     fn expire(&mut self, now: Instant) {
         while self.ending.front().is_some_and(|(end, _)| *end <= now) {
             if let Some((_, claim)) = self.ending.pop_front() {

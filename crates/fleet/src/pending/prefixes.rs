@@ -106,22 +106,33 @@ impl Prefixes {
         self.mend(&run);
     }
 
-    /// Tells `found` of every slot that holds some of the chain, with the number of keys; of a slot
-    /// more than once, the largest number last.
-    pub(super) fn find(&self, chain: &[BlockKey], mut found: impl FnMut(u32, usize)) {
+    /// Tells `found` of every slot that holds some of the chain, once, with the number of keys;
+    /// follows the chain for [`MAX_STEPS`] and for `steps`, of which it takes what it needs.
+    ///
+    /// Whoever holds a segment holds those before it. So holders only drop out along a chain, and
+    /// each costs a search where it does; the others cost nothing.
+    pub(super) fn find(
+        &self,
+        chain: &[BlockKey],
+        steps: &mut usize,
+        mut found: impl FnMut(u32, usize),
+    ) {
         let mut at = 0;
-        for _ in 0..MAX_STEPS {
+        let mut holding: &[Holder] = &[];
+        for _ in 0..MAX_STEPS.min(*steps) {
             let rest = &chain[at..];
-            let Some(segment) = rest.first().and_then(|first| self.segments.get(first)) else {
-                return;
-            };
+            let Some(first) = rest.first() else { break };
+            *steps -= 1;
+            let Some(segment) = self.segments.get(first) else { break };
+            dropped(holding, &segment.holders, |slot| found(slot, at));
+            holding = &segment.holders;
             let common = common(&segment.keys, rest);
             at += common;
-            segment.holders.iter().for_each(|holder| found(holder.slot, at));
             if common < segment.keys.len() {
-                return;
+                break;
             }
         }
+        holding.iter().for_each(|holder| found(holder.slot, at));
     }
 
     /// Joins neighbours into the first of them, where every chain of it goes through all. Each key
@@ -185,20 +196,36 @@ impl Segment {
     }
 }
 
+/// Slots of `before` that are not among `after`, which has no others.
+fn dropped(mut before: &[Holder], mut after: &[Holder], mut tell: impl FnMut(u32)) {
+    while before.len() > after.len() {
+        let same = first_unequal(after.len(), |at| before[at].slot == after[at].slot);
+        let Some((gone, rest)) = before[same..].split_first() else { return };
+        tell(gone.slot);
+        (before, after) = (rest, &after[same..]);
+    }
+}
+
 /// How many keys two chains share from the first on.
 fn common(one: &[BlockKey], other: &[BlockKey]) -> usize {
     let both = one.len().min(other.len());
     if both == 0 || one[both - 1] == other[both - 1] {
         return both;
     }
-    let (mut equal, mut unequal) = (0, both - 1);
-    while equal < unequal {
-        let middle = usize::midpoint(equal, unequal);
-        if one[middle] == other[middle] {
-            equal = middle + 1;
+    first_unequal(both - 1, |at| one[at] == other[at])
+}
+
+/// The first of `count` places that is not equal, `count` if all are, where none behind an unequal
+/// one is equal.
+fn first_unequal(count: usize, equal: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = usize::midpoint(low, high);
+        if equal(middle) {
+            low = middle + 1;
         } else {
-            unequal = middle;
+            high = middle;
         }
     }
-    equal
+    low
 }

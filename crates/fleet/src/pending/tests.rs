@@ -23,8 +23,8 @@ fn found(
     keys: &PromptKeys,
     now: Instant,
 ) -> Vec<usize> {
-    let found = all.find(keys, now);
-    let first = |slot| found.first().map_or(0, |found| found.keys(slot));
+    let found = all.find(&[Some(keys)], now);
+    let first = |slot| found[0].first().map_or(0, |found| found.keys(slot));
     slots.iter().map(first).collect()
 }
 
@@ -139,7 +139,7 @@ proptest! {
             prop_assert!(state.keys <= 2 * keys);
         }
         live.clear();
-        all.find(&PromptKeys::default(), now + GRACE);
+        all.find(&[], now + GRACE);
         assert_empty(&all);
     }
 }
@@ -175,7 +175,7 @@ fn what_would_be_too_much_is_left_out() {
     assert!(all.state.lock().keys <= MAX_ALL_KEYS);
     assert_eq!(all.state.lock().prefixes.keys(), MAX_KEYS, "each prefix is kept once");
     assert_eq!(found(&all, &slots, &keys, Instant::now()), [MAX_KEYS]);
-    assert_eq!(all.find(&keys, Instant::now()).len(), MAX_PROMPTS);
+    assert_eq!(all.find(&[Some(&keys)], Instant::now())[0].len(), MAX_PROMPTS);
     claims.pop();
     assert!(slots[0].begin(&keys).is_some(), "there is room again");
     claims.clear();
@@ -261,5 +261,33 @@ fn one_removal_mends_every_seam_it_passes() {
     let keys = prompts(&[(0..1_000).collect()]);
     assert_eq!(found(&all, &slots, &keys, Instant::now()), [999, 500]);
     drop((kept, half));
+    assert_empty(&all);
+}
+
+#[test]
+fn all_prompts_of_a_request_share_its_steps() {
+    let all = Arc::<PendingPrefixes>::default();
+    let slots = [all.slot(), all.slot()];
+    let text = |prompt: u32, blocks| (prompt * 1_000_000..prompt * 1_000_000 + blocks).collect();
+    let batch = |blocks| prompts(&(0..16).map(|prompt| text(prompt, blocks)).collect::<Vec<_>>());
+    // The second drops out half way.
+    let longest = slots[0].begin(&batch(300));
+    let nested: Vec<_> =
+        (1..300).rev().map(|n| slots[usize::from(n <= 150)].begin(&batch(n))).collect();
+    let keys = batch(300);
+    let seen = |ways: &[Option<&PromptKeys>]| -> Vec<Vec<[usize; 2]>> {
+        let keys = |found: &Found| slots.each_ref().map(|slot| found.keys(slot));
+        let found = all.find(ways, Instant::now());
+        found.iter().map(|way| way.iter().map(keys).collect()).collect()
+    };
+    let share = MAX_FIND_STEPS / 16;
+    assert_eq!(seen(&[Some(&keys)]), [[[share; 2]; 16]]);
+    let half = vec![[share / 2; 2]; 16];
+    assert_eq!(seen(&[Some(&keys), None, Some(&keys)]), [half.clone(), Vec::new(), half]);
+    let one = prompts(&[text(3, 300)]);
+    assert_eq!(seen(&[Some(&one)]), [[[prefixes::MAX_STEPS, 150]]]);
+    let strange = prompts(&[vec![u32::MAX; 9], text(3, 300)]);
+    assert_eq!(seen(&[Some(&strange)]), [[[0, 0], [prefixes::MAX_STEPS, 150]]]);
+    drop((longest, nested));
     assert_empty(&all);
 }
