@@ -34,9 +34,27 @@ pub(crate) const MAX_PROMPTS: usize = 16;
 const MAX_FIND_STEPS: usize = 1_024;
 /// Keys of one prompt that are taken in: 256k tokens in blocks of 16.
 const MAX_KEYS: usize = 16_384;
-/// Keys of all, each counted for the prompt and for the prefix tree: 64 MiB.
-const MAX_ALL_KEYS: usize = 8 << 20;
+/// What all of it may take: the keys, once for each prompt and once for each prefix, and what
+/// keeps them, with the share of tables that are half empty. One request may exceed it by the
+/// holders it adds to segments; tables keep the size they once had.
+const MAX_BYTES: usize = 64 << 20;
+const KEY: usize = size_of::<BlockKey>();
+/// What the allocator adds to one allocation, about.
+const ALLOCATION: usize = 16;
+/// A request but for its prompts: its entries by number, by its end and in its slot.
+const CLAIM: usize = entry::<(u64, Claimed)>()
+    + entry::<(Instant, u64)>()
+    + entry::<u64>()
+    + size_of::<PromptKeys>()
+    + 4 * ALLOCATION;
+/// A prompt but for its keys.
+const PROMPT: usize = size_of::<Chain>() + size_of::<usize>() + ALLOCATION;
 const MAX_CLAIMS: usize = 65_536;
+
+/// Bytes of an entry of a table, which may be half empty, with its share of what manages it.
+const fn entry<T>() -> usize {
+    2 * (size_of::<T>() + 1)
+}
 
 /// A request's prompts, as engines of one kind key their blocks.
 #[derive(Debug, Default)]
@@ -76,8 +94,8 @@ struct State {
     ending: VecDeque<(Instant, u64)>,
     slots: Vec<SlotState>,
     free_slots: Vec<u32>,
-    /// What is counted against [`MAX_ALL_KEYS`].
-    keys: usize,
+    /// Of all claims; with the prefixes', what is counted against [`MAX_BYTES`].
+    bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -180,6 +198,10 @@ impl PendingPrefixes {
 }
 
 impl State {
+    fn bytes(&self) -> usize {
+        self.bytes + self.prefixes.bytes()
+    }
+
     fn find(&self, chain: &Chain, steps: &mut usize) -> Found {
         let mut found = Vec::new();
         self.prefixes.find(chain.usable(), steps, |slot, keys| {
@@ -203,7 +225,7 @@ impl State {
 
     fn end(&mut self, claim: u64) {
         let Some(Claimed { slot, keys, taken, .. }) = self.claims.remove(&claim) else { return };
-        self.keys -= cost(&keys, &taken);
+        self.bytes -= cost(&keys);
         for (chain, taken) in keys.prompts.iter().zip(&taken) {
             self.prefixes.remove(&chain.keys[..*taken], slot);
         }
@@ -233,7 +255,10 @@ impl State {
             return None;
         }
         left_out("batch", keys.prompts.len() - wanted.len());
-        if self.claims.len() >= MAX_CLAIMS || self.keys + cost(keys, &wanted) > MAX_ALL_KEYS {
+        // A prompt parts one segment, and adds one.
+        let grows = wanted.iter().map(|keys| keys * KEY + 2 * prefixes::SEGMENT).sum::<usize>();
+        let bytes = self.bytes() + cost(keys) + grows;
+        if self.claims.len() >= MAX_CLAIMS || bytes > MAX_BYTES {
             left_out("memory", wanted.len());
             return None;
         }
@@ -245,7 +270,7 @@ impl State {
             taken.push(keys);
         }
         left_out("length", cut);
-        self.keys += cost(keys, &taken);
+        self.bytes += cost(keys);
         let claim = self.next_claim;
         self.next_claim += 1;
         if let Some(known) = self.slots.get_mut(slot as usize) {
@@ -258,10 +283,10 @@ impl State {
     }
 }
 
-/// Keys kept for a request: its own list of them, and what it may add to the tree.
-fn cost(keys: &PromptKeys, taken: &[usize]) -> usize {
-    let own: usize = keys.prompts.iter().map(|chain| chain.keys.len()).sum();
-    own + taken.iter().sum::<usize>()
+/// Bytes kept for a request but for what is in the tree; all its keys stay, taken in or not.
+fn cost(keys: &PromptKeys) -> usize {
+    let own = keys.prompts.iter().map(|chain| chain.keys.capacity() * KEY).sum::<usize>();
+    CLAIM + keys.prompts.capacity() * PROMPT + own
 }
 
 /// Prompts of which nothing, or only the beginning, is pending: they may scatter.

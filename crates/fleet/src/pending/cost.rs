@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use super::tests::prompts;
+use super::tests::{beginnings, prompts};
 use super::*;
 
 /// What one decision costs: `cargo test --release -p kvasir-fleet -- --ignored --nocapture
@@ -69,19 +69,20 @@ fn worst() {
     for endpoints in [8_usize, 256] {
         let all = Arc::<PendingPrefixes>::default();
         let slots: Vec<PendingSlot> = (0..endpoints).map(|_| all.slot()).collect();
-        let batch = |way: u32, blocks: u32| {
+        let whole = [0, 1].map(|way: u32| {
             let start = |prompt| 1_000_000 * (16 * way + prompt + 1);
-            let text = |prompt| (start(prompt)..start(prompt) + blocks).collect();
+            let text = |prompt| (start(prompt)..start(prompt) + 2_570).collect();
             prompts(&(0..16).map(text).collect::<Vec<Vec<u32>>>())
-        };
+        });
+        let batch = |way: usize, blocks: usize| beginnings(&whole[way], blocks);
         // The longest first: whoever joins parts the first segment, and few steps are taken.
         let mut claims = Vec::new();
         for way in 0..2 {
             for slot in &slots {
                 claims.push(slot.begin(&batch(way, 2_570)));
             }
-            for n in (1..=256_u32).rev() {
-                claims.push(slots[n as usize % endpoints].begin(&batch(way, n * 10)));
+            for n in (1..=256).rev() {
+                claims.push(slots[n % endpoints].begin(&batch(way, n * 10)));
             }
         }
         assert!(claims.iter().all(Option::is_some));

@@ -5,8 +5,13 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use kvasir_kv_hash::BlockKey;
 
+use super::{ALLOCATION, KEY, entry};
+
 /// Segments followed along one chain: every point where chains part or end costs a step.
 pub(super) const MAX_STEPS: usize = 256;
+
+/// Bytes of a segment but for its keys and holders.
+pub(super) const SEGMENT: usize = entry::<(BlockKey, Segment)>() + 2 * ALLOCATION;
 
 /// Chains of keys by who holds them, cut into segments wherever chains part or one ends.
 ///
@@ -15,8 +20,8 @@ pub(super) const MAX_STEPS: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Prefixes {
     segments: HashMap<BlockKey, Segment, BuildHasherDefault<KeyHasher>>,
-    /// Keys in all segments.
-    keys: usize,
+    /// Of all segments.
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -65,14 +70,17 @@ impl Prefixes {
             let Some(segment) = self.segments.get_mut(first) else {
                 let mut segment = Segment::new(rest);
                 segment.join(slot);
-                self.keys += rest.len();
+                self.bytes += segment.bytes();
                 self.segments.insert(*first, segment);
                 return chain.len();
             };
             let common = common(&segment.keys, rest);
+            self.bytes -= segment.bytes();
             let lower = segment.split_off(common);
             segment.join(slot);
+            self.bytes += segment.bytes();
             if let Some(lower) = lower {
+                self.bytes += lower.bytes();
                 self.segments.insert(lower.keys[0], lower);
             }
             at += common;
@@ -89,13 +97,14 @@ impl Prefixes {
         while let Some(first) = chain.get(at) {
             let Some(segment) = self.segments.get_mut(first) else { break };
             at += segment.keys.len();
+            self.bytes -= segment.bytes();
             segment.leave(slot);
             let chains = segment.chains;
             if chains == 0 {
-                self.keys -= segment.keys.len();
                 self.segments.remove(first);
                 continue;
             }
+            self.bytes += segment.bytes();
             if chains != run_chains {
                 self.mend(&run);
                 run.clear();
@@ -144,16 +153,23 @@ impl Prefixes {
         }
         let lower: Vec<_> = rest.iter().filter_map(|key| self.segments.remove(key)).collect();
         let Some(upper) = self.segments.get_mut(first) else { return };
+        self.bytes -= upper.bytes() + lower.iter().map(Segment::bytes).sum::<usize>();
         let mut parts: Vec<&[BlockKey]> = vec![&upper.keys];
         parts.extend(lower.iter().map(|segment| &*segment.keys));
         upper.keys = parts.concat().into();
+        self.bytes += upper.bytes();
     }
 
-    /// Keys in all segments, for bounds.
+    /// What all segments take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Keys in all segments.
     #[cfg(test)]
     pub(super) fn keys(&self) -> usize {
-        assert_eq!(self.keys, self.segments.values().map(|s| s.keys.len()).sum::<usize>());
-        self.keys
+        assert_eq!(self.bytes, self.segments.values().map(Segment::bytes).sum::<usize>());
+        self.segments.values().map(|segment| segment.keys.len()).sum()
     }
 
     #[cfg(test)]
@@ -178,6 +194,11 @@ impl Segment {
         Some(split)
     }
 
+    fn bytes(&self) -> usize {
+        let holders = self.holders.capacity() * size_of::<Holder>();
+        SEGMENT + self.keys.len() * KEY + holders
+    }
+
     fn join(&mut self, slot: u32) {
         self.chains += 1;
         match self.holders.binary_search_by_key(&slot, |holder| holder.slot) {
@@ -192,6 +213,9 @@ impl Segment {
         self.holders[at].chains -= 1;
         if self.holders[at].chains == 0 {
             self.holders.remove(at);
+            if self.holders.len() * 4 <= self.holders.capacity() {
+                self.holders.shrink_to(self.holders.len() * 2);
+            }
         }
     }
 }

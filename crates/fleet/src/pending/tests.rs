@@ -16,6 +16,16 @@ pub(super) fn prompts(prompts: &[Vec<u32>]) -> Arc<PromptKeys> {
     Arc::new(PromptKeys { block_size: 1, prompts })
 }
 
+/// Prompts of the first blocks of these.
+pub(super) fn beginnings(whole: &PromptKeys, blocks: usize) -> Arc<PromptKeys> {
+    let chain = |chain: &Chain| Chain {
+        keys: chain.keys[..blocks].to_vec(),
+        usable: blocks.saturating_sub(1),
+    };
+    let prompts = whole.prompts.iter().map(chain).collect();
+    Arc::new(PromptKeys { block_size: whole.block_size, prompts })
+}
+
 /// Keys of one prompt that are pending in each slot.
 fn found(
     all: &PendingPrefixes,
@@ -32,7 +42,8 @@ fn found(
 #[track_caller]
 fn assert_empty(all: &PendingPrefixes) {
     let state = all.state.lock();
-    let left = (state.claims.len(), state.keys, state.prefixes.keys(), state.prefixes.segments());
+    let left =
+        (state.claims.len(), state.bytes(), state.prefixes.keys(), state.prefixes.segments());
     assert_eq!(left, (0, 0, 0, 0));
     assert!(state.slots.iter().all(|slot| slot.prompts == 0 && slot.claims.is_empty()));
 }
@@ -136,7 +147,7 @@ proptest! {
             let keys: usize = live.iter().flat_map(|r| &r.prompts).map(Vec::len).sum();
             let state = all.state.lock();
             prop_assert!(state.prefixes.keys() <= keys, "{} of {keys}", state.prefixes.keys());
-            prop_assert!(state.keys <= 2 * keys);
+            prop_assert!(state.bytes() >= (keys + state.prefixes.keys()) * KEY);
         }
         live.clear();
         all.find(&[], now + GRACE);
@@ -172,7 +183,8 @@ fn what_would_be_too_much_is_left_out() {
     let keys = prompts(&vec![long; MAX_PROMPTS + 1]);
     let mut claims: Vec<PendingClaim> = std::iter::from_fn(|| slots[0].begin(&keys)).collect();
     assert!(claims.len() > 5);
-    assert!(all.state.lock().keys <= MAX_ALL_KEYS);
+    let full = all.state.lock().bytes();
+    assert!((MAX_BYTES / 100 * 90..=MAX_BYTES).contains(&full), "{full} bytes");
     assert_eq!(all.state.lock().prefixes.keys(), MAX_KEYS, "each prefix is kept once");
     assert_eq!(found(&all, &slots, &keys, Instant::now()), [MAX_KEYS]);
     assert_eq!(all.find(&[Some(&keys)], Instant::now())[0].len(), MAX_PROMPTS);
@@ -269,7 +281,8 @@ fn all_prompts_of_a_request_share_its_steps() {
     let all = Arc::<PendingPrefixes>::default();
     let slots = [all.slot(), all.slot()];
     let text = |prompt: u32, blocks| (prompt * 1_000_000..prompt * 1_000_000 + blocks).collect();
-    let batch = |blocks| prompts(&(0..16).map(|prompt| text(prompt, blocks)).collect::<Vec<_>>());
+    let whole = prompts(&(0..16).map(|prompt| text(prompt, 300)).collect::<Vec<_>>());
+    let batch = |blocks| beginnings(&whole, blocks);
     // The second drops out half way.
     let longest = slots[0].begin(&batch(300));
     let nested: Vec<_> =
@@ -290,4 +303,26 @@ fn all_prompts_of_a_request_share_its_steps() {
     assert_eq!(seen(&[Some(&strange)]), [[[0, 0], [prefixes::MAX_STEPS, 150]]]);
     drop((longest, nested));
     assert_empty(&all);
+}
+
+#[test]
+fn short_prompts_with_many_holders_are_not_kept_for_nothing() {
+    let all = Arc::<PendingPrefixes>::default();
+    let slots: Vec<PendingSlot> = (0..256).map(|_| all.slot()).collect();
+    let whole = prompts(&[(0..250).collect()]);
+    // Each parting copies all holders.
+    let longest: Vec<_> = slots.iter().map(|slot| slot.begin(&whole)).collect();
+    let nested: Vec<_> =
+        (1..250).rev().map(|blocks| slots[0].begin(&beginnings(&whole, blocks))).collect();
+    let state = all.state.lock();
+    let (keys, bytes) = (state.prefixes.keys(), state.prefixes.bytes());
+    assert_eq!((keys, state.prefixes.segments()), (250, 250));
+    assert!(bytes > 250 * 256 * size_of::<u64>(), "{bytes} bytes of {keys} keys");
+    drop(state);
+    drop((longest, nested));
+    assert_empty(&all);
+    let few = prompts(&vec![vec![1]; MAX_PROMPTS]);
+    let most: Vec<PendingClaim> = std::iter::from_fn(|| slots[0].begin(&few)).collect();
+    let bound = MAX_BYTES / (CLAIM + MAX_PROMPTS * (PROMPT + KEY));
+    assert!((bound / 100 * 90..=bound).contains(&most.len()), "{} of {bound}", most.len());
 }
