@@ -71,7 +71,7 @@ fn worst() {
         let slots: Vec<PendingSlot> = (0..endpoints).map(|_| all.slot()).collect();
         let whole = [0, 1].map(|way: u32| {
             let start = |prompt| 1_000_000 * (16 * way + prompt + 1);
-            let text = |prompt| (start(prompt)..start(prompt) + 2_570).collect();
+            let text = |prompt| (start(prompt)..start(prompt) + 257).collect();
             prompts(&(0..16).map(text).collect::<Vec<Vec<u32>>>())
         });
         let batch = |way: usize, blocks: usize| beginnings(&whole[way], blocks);
@@ -79,14 +79,14 @@ fn worst() {
         let mut claims = Vec::new();
         for way in 0..2 {
             for slot in &slots {
-                claims.push(slot.begin(&batch(way, 2_570)));
+                claims.push(slot.begin(&batch(way, 257)));
             }
             for n in (1..=256).rev() {
-                claims.push(slots[n % endpoints].begin(&batch(way, n * 10)));
+                claims.push(slots[n % endpoints].begin(&batch(way, n)));
             }
         }
         assert!(claims.iter().all(Option::is_some));
-        let ways = [batch(0, 2_570), batch(1, 2_570)];
+        let ways = [batch(0, 257), batch(1, 257)];
         let mut times: Vec<Duration> = Vec::new();
         for _ in 0..200 {
             let start = Instant::now();
