@@ -181,7 +181,11 @@ impl Evidence {
     /// Tokens that are pending now at each member, beyond what is resident there; all prompts of a
     /// batch together.
     pub(crate) fn pending(&self, all: &PendingPrefixes, now: Instant) -> Vec<u32> {
-        let found: Vec<_> = self.keyed.iter().map(|keys| all.find(keys, now)).collect();
+        let mut used: Vec<Option<&PromptKeys>> = vec![None; self.keyed.len()];
+        for keyed in self.members.iter().filter_map(|member| member.keyed) {
+            used[keyed] = Some(&self.keyed[keyed]);
+        }
+        let found = all.find(&used, now);
         let beyond = |(place, (endpoint, member)): (usize, (&Arc<Endpoint>, &MemberEvidence))| {
             let Some(keyed) = member.keyed else { return 0 };
             let size = self.keyed[keyed].block_size;
