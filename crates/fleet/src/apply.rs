@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kvasir_inventory::{
-    Identity, Inventory, PartialReason, Slot, StoredBlocks, SuspectReason, Tier, Trust,
+    GroupKind, Identity, Inventory, PartialReason, Slot, StoredBlocks, SuspectReason, Tier, Trust,
 };
 use kvasir_kv_events::{BlockRemoved, BlockStored, Event, Update};
 use kvasir_kv_hash::{BlockExtra, BlockKey, Scope};
@@ -206,8 +206,10 @@ impl Applier {
         let handles_alone = self.shape.by_handles(group);
         let tokens = if handles_alone { &[][..] } else { &stored.token_ids };
         let ahead = stored.lookahead_token_ids.as_deref().filter(|_| !handles_alone);
-        // A handle that stands for several blocks is not the hash of its tokens alone.
-        let not_plain = if handles_alone { Vec::new() } else { self.hashes.check(stored) };
+        // A handle that stands for several blocks is not the hash of its tokens alone, and blocks of
+        // a group nobody understands are not stored.
+        let unread = handles_alone || group.kind == GroupKind::Unsupported;
+        let not_plain = if unread { Vec::new() } else { self.hashes.check(stored) };
         // Each by a name of its own, which no request has.
         let others: Vec<(usize, [u8; 8])> = not_plain
             .into_iter()

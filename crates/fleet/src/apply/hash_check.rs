@@ -14,7 +14,9 @@ use crate::card::EngineCard;
 use crate::hash_contract::{HashContract, HashState};
 use crate::identity::{BlockIdentity, NoContract};
 
-use self::search::{blocks, causes, explain, is_plain, plain_events, search, text};
+use self::search::{
+    blocks, causes, explain, is_cut, is_plain, looks_plain, plain_events, search, text,
+};
 
 mod search;
 
@@ -46,8 +48,8 @@ pub(super) struct HashCheck {
     /// everything was forgotten.
     seen: u64,
     sampled: u64,
-    /// Whether blocks that look plain were stored unchecked since then, by an engine that does not
-    /// say.
+    /// Whether any block was stored unchecked since then of which the engine does not say whether it
+    /// is plain.
     unchecked: bool,
     checked: u64,
     failed: u64,
@@ -93,8 +95,7 @@ impl HashCheck {
     /// does not publish in what.
     pub(super) fn tells_apart(&self) -> bool {
         let covered = self.verifier.as_ref().is_some_and(|v| v.contract().covers_extras());
-        let verified = self.found.state == HashState::Verified && !self.unchecked;
-        covered && (self.by_engine_hashes() || verified)
+        (covered && self.by_engine_hashes()) || (self.checks_every() && !self.unchecked)
     }
 
     /// Whether the next batch may take a search.
@@ -152,22 +153,28 @@ impl HashCheck {
         }
     }
 
-    /// Checks an event; which of its blocks look plain and are not, as far as can be told.
+    /// Checks an event whose blocks are about to be stored; which of them look plain and are not, as
+    /// far as can be told.
     pub(super) fn check(&mut self, stored: &BlockStored) -> Vec<usize> {
-        if !is_plain(stored) {
-            return Vec::new();
-        }
         let published = stored.extra_keys.is_some();
-        let verified = self.found.state == HashState::Verified;
-        let covered = self.verifier.as_ref().is_some_and(|v| v.contract().covers_extras());
-        if !published && !self.by_engine_hashes() {
-            if verified && covered {
+        // Blocks without tokens of their own are those that other events described.
+        if !published && !self.by_engine_hashes() && is_cut(stored) {
+            if self.checks_every() && looks_plain(stored) {
                 return self.check_every(stored);
             }
-            self.unchecked = true;
+            // An adapter's blocks may be salted. Those of one without a name are nobody's.
+            self.unchecked |= stored.lora_id.is_none() || stored.lora_name.is_some();
         }
-        self.check_sample(stored, published);
+        if is_plain(stored) {
+            self.check_sample(stored, published);
+        }
         Vec::new()
+    }
+
+    /// Whether each block is checked of which the engine does not say whether it is plain.
+    pub(super) fn checks_every(&self) -> bool {
+        let covered = self.verifier.as_ref().is_some_and(|v| v.contract().covers_extras());
+        covered && !self.by_engine_hashes() && self.found.state == HashState::Verified
     }
 
     fn check_every(&mut self, stored: &BlockStored) -> Vec<usize> {

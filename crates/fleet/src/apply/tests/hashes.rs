@@ -310,3 +310,47 @@ fn of_many_blocks_a_sample_is_checked() {
     assert_eq!((stream.rig.applier.hash_contract().state, failed), (HashState::Verified, 0));
     assert!((256..600).contains(&checked), "{checked} of 16000");
 }
+
+#[test]
+fn unpublished_blocks_of_any_tier_and_group_are_told_apart_or_vouched_for_by_nobody() {
+    let known = contract("0.16.0", Algorithm::Sha256, "0");
+    let unpublished = |from, extras| event(&known, &tokens(from, 2), extras, false);
+    let host = |stored| BlockStored { medium: Medium::Known(Tier::Host), ..stored };
+    let second =
+        |stored| BlockStored { group: Some(1), spec_kind: Some(SpecKind::FullAttention), ..stored };
+    let places: [&dyn Fn(BlockStored) -> BlockStored; 3] = [&host, &second, &|stored| stored];
+    for (at, place) in places.iter().enumerate() {
+        // Stored after the contract was known: each is checked, wherever it is.
+        let mut stream = Stream::new(BlockIdentity::Tokens, "0.16.0");
+        stream.stored(unpublished(9_000, RequestExtras::default()));
+        stream.stored(place(unpublished(0, salted("a"))));
+        // In both groups, so that nothing else keeps it from being credited.
+        stream.stored(unpublished(0, salted("a")));
+        assert_eq!(stream.credited(&tokens(0, 2)), 0, "{at}");
+        stream.stored(place(unpublished(5_000, RequestExtras::default())));
+        stream.stored(unpublished(5_000, RequestExtras::default()));
+        assert_eq!(stream.credited(&tokens(5_000, 2)), 2, "{at}");
+        assert!(stream.rig.applier.tells_apart(), "{at}");
+        // Stored before it was known: nobody vouches for it.
+        let mut stream = Stream::new(BlockIdentity::Tokens, "0.16.0");
+        stream.stored(place(unpublished(0, salted("a"))));
+        stream.stored(unpublished(9_000, RequestExtras::default()));
+        assert_eq!(stream.found(), "verified(vllm sha256)");
+        assert!(!stream.rig.applier.tells_apart(), "{at}");
+    }
+}
+
+#[test]
+fn blocks_of_adapters_that_may_be_salted_are_vouched_for_by_nobody() {
+    let known = contract("0.16.0", Algorithm::Sha256, "0");
+    for (name, id, apart) in [(Some("a"), Some(1), false), (None, Some(1), true)] {
+        let mut stream = Stream::new(BlockIdentity::Tokens, "0.16.0");
+        stream.stored(event(&known, &tokens(0, 2), RequestExtras::default(), false));
+        assert!(stream.rig.applier.tells_apart());
+        let adapted = event(&known, &tokens(500, 2), salted("a"), false);
+        let lora_name = name.map(str::to_owned);
+        stream.stored(BlockStored { lora_name, lora_id: id, ..adapted });
+        // No request can ask for an adapter by number.
+        assert_eq!(stream.rig.applier.tells_apart(), apart, "{name:?}");
+    }
+}
