@@ -98,9 +98,15 @@ impl HashCheck {
         (covered && self.by_engine_hashes()) || (self.checks_every() && !self.unchecked)
     }
 
-    /// Whether the next batch may take a search.
-    pub(super) fn may_search(&self) -> bool {
-        self.searches_left > 0 && !self.settled && self.found.state != HashState::Verified
+    /// Whether applying these events may take a search: only the beginning of a plain prompt is
+    /// searched for.
+    pub(super) fn may_search(&self, events: &[Event]) -> bool {
+        let wants = self.searches_left > 0 && !self.settled;
+        let begins = |event: &Event| match event {
+            Event::Stored(stored) => stored.parent.is_none() && is_plain(stored),
+            Event::Removed(_) | Event::Cleared => false,
+        };
+        wants && self.found.state != HashState::Verified && events.iter().any(begins)
     }
 
     /// The stream begins anew, perhaps with an engine of another seed.
@@ -263,17 +269,29 @@ impl HashCheck {
             Ok(contract) => {
                 if self.verifier.as_ref().is_none_or(|v| *v.contract() != contract) {
                     self.verifier = Some(Verifier::new(contract, ROOM));
-                    self.settled = false;
-                }
-                if self.found.state == HashState::Unreproducible {
-                    self.found = HashContract::default();
+                    self.checks_anew();
                 }
             }
-            Err(NoContract::NotTold) => self.verifier = None,
+            Err(NoContract::NotTold) => {
+                if self.verifier.take().is_some() {
+                    self.checks_anew();
+                }
+            }
             Err(NoContract::Never(cause, detail)) => {
                 self.verifier = None;
                 self.unreproducible(cause, detail);
             }
+        }
+    }
+
+    /// What was found is of another contract. A doubt stays until blocks fit.
+    fn checks_anew(&mut self) {
+        self.settled = false;
+        self.searches_left = SEARCHES;
+        self.seen = 0;
+        self.sampled = 0;
+        if self.found.state != HashState::Mismatch {
+            self.found = HashContract::default();
         }
     }
 
