@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     comparable: bool,
     known: Known,
     salt: Option<String>,
+    /// Its blocks are those of a namespace that only the engine knows.
+    engine_extras: bool,
 }
 
 impl Plan {
@@ -107,6 +109,10 @@ impl Plan {
         log.tokens = known.tokens;
         log.level = known.level;
         log.token_source = known.source.as_str();
+        let engine_extras = envelope.engine_extras;
+        if engine_extras {
+            (log.tokens, log.level, log.comparable) = ("engine_extras", "none", false);
+        }
         // Of several prompts, engines report the cached tokens of one; pooling may hit less than there is.
         let generates = api.is_some_and(Api::is_generation);
         // What clients say of their tokens must not speak against an engine's events.
@@ -114,13 +120,24 @@ impl Plan {
         log.comparable &= generates && is_single && is_own && known.is_exact();
         let salt = envelope.cache_salt;
         let (comparable, repeatable) = (log.comparable, api.is_some());
-        Ok(Self { resolved, model, body, repeatable, owner, judge, comparable, known, salt })
+        Ok(Self {
+            resolved,
+            model,
+            body,
+            repeatable,
+            owner,
+            judge,
+            comparable,
+            known,
+            salt,
+            engine_extras,
+        })
     }
 
     /// What every engine of the pool holds of it, now.
     pub(crate) fn evidence(&self) -> Evidence {
         let evidence = self.resolved.pool.evidence(&PromptTokens {
-            prompts: self.known.prompts.as_deref(),
+            prompts: self.known.prompts.as_deref().filter(|_| !self.engine_extras),
             count: self.known.count,
             exact: self.known.is_exact(),
             adapter: self.resolved.adapter.as_deref(),
@@ -132,6 +149,7 @@ impl Plan {
     /// Whether its blocks differ from those of a plain prompt by more than tokens.
     pub(crate) fn has_extras(&self) -> bool {
         self.salt.is_some()
+            || self.engine_extras
             || self.resolved.adapter.is_some()
             || self.known.tokens == "multimodal"
             || (self.known.source == Source::Header && names_media(&self.body))
