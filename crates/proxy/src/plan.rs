@@ -38,6 +38,8 @@ pub(crate) struct Plan {
     /// Images or the like are named in it, though its tokens are from a header.
     names_media: bool,
     salt: Option<String>,
+    /// Its blocks are those of a namespace that only the engine knows.
+    engine_extras: bool,
 }
 
 impl Plan {
@@ -111,6 +113,10 @@ impl Plan {
         log.tokens = known.tokens;
         log.level = known.level;
         log.token_source = known.source.as_str();
+        let engine_extras = envelope.engine_extras;
+        if engine_extras {
+            (log.tokens, log.level, log.comparable) = ("engine_extras", "none", false);
+        }
         // Of several prompts, engines report the cached tokens of one; pooling may hit less than there is.
         let generates = api.is_some_and(Api::is_generation);
         log.comparable &= generates && is_single && known.is_exact();
@@ -128,13 +134,14 @@ impl Plan {
             known,
             names_media,
             salt,
+            engine_extras,
         })
     }
 
     /// What every engine of the pool holds of it, now.
     pub(crate) fn evidence(&self) -> Evidence {
         let evidence = self.resolved.pool.evidence(&PromptTokens {
-            prompts: self.known.prompts.as_deref(),
+            prompts: self.known.prompts.as_deref().filter(|_| !self.engine_extras),
             count: self.known.count,
             exact: self.known.is_exact(),
             adapter: self.resolved.adapter.as_deref(),
@@ -146,6 +153,7 @@ impl Plan {
     /// Whether its blocks differ from those of a plain prompt by more than tokens.
     pub(crate) fn has_extras(&self) -> bool {
         self.salt.is_some()
+            || self.engine_extras
             || self.resolved.adapter.is_some()
             || self.known.tokens == "multimodal"
             || self.names_media
