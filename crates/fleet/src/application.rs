@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kvasir_inventory::{AbsentReason, Inventory, Trust};
-use kvasir_kv_events::Update;
+use kvasir_kv_events::{Event, Update};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::apply::Applier;
