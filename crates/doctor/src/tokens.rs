@@ -70,6 +70,14 @@ async fn chat_template(
     if let Some(why) = stopped {
         return Leg::unknown(LegName::ChatTemplate, why.to_string(), why.remedy());
     }
+    if found.renderer.is_harmony() {
+        return Leg::unknown(
+            LegName::ChatTemplate,
+            "chats of this model are encoded as harmony, but the engine's /tokenize renders the \
+             template: it cannot be judged by that",
+            "compare usage.prompt_tokens of a chat with what the gateway counts",
+        );
+    }
     if let Some(why) = approximated(&found.renderer) {
         return Leg::unknown(
             LegName::ChatTemplate,

@@ -146,6 +146,21 @@ async fn a_template_on_one_side_only_is_a_difference() {
 }
 
 #[tokio::test]
+async fn chats_encoded_as_harmony_cannot_be_judged_by_the_template() {
+    let tiny = "models/tiny/tokenizer.json";
+    let template = ("chat_template.jinja", "chat-models/llama2/chat_template.jinja");
+    let dir = model_dir("harmony", &[("tokenizer.json", tiny), template]);
+    fs::write(dir.join("config.json"), r#"{"model_type":"gpt_oss"}"#).unwrap();
+    let server = serve(Some(testdata("models/tiny"))).await;
+    let mut asked = target(&server.url());
+    asked.tokenizer = Some(dir);
+    let report = check(&asked).await;
+    assert_says(&report, LegName::Tokenizer, Verdict::Ok, &["13 of 13"]);
+    assert_says(&report, LegName::ChatTemplate, Verdict::Unknown, &["harmony", "cannot be judged"]);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn where_a_tokenizer_is_looked_for() {
     let server = serve(None).await;
     let report = check(&target(&server.url())).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kvasir_inventory::{AbsentReason, Inventory, Trust};
-use kvasir_kv_events::Update;
+use kvasir_kv_events::{Event, Update};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::apply::Applier;
@@ -13,8 +13,10 @@ use crate::hash_contract::HashContract;
 use crate::rank_stream::RankStream;
 use crate::refill::Refill;
 
-/// Events in a batch above which applying it counts as long work.
-const HEAVY_EVENTS: usize = 64;
+/// Blocks in a batch above which applying it counts as long work.
+const HEAVY_BLOCKS: usize = 1_024;
+/// The same where the hash of each block is computed.
+const HEAVY_CHECKED_BLOCKS: usize = 128;
 
 /// The stream to follow, and the endpoint it belongs to.
 #[derive(Clone, Debug)]
@@ -50,8 +52,11 @@ impl Application {
         endpoint.before(update);
         let card = endpoint.card().unwrap_or_else(|| Arc::clone(&self.unknown));
         let applier = &mut self.applier;
-        let heavy = is_heavy(update) || applier.may_search();
-        off_the_scheduler(heavy, || applier.apply(update, &card));
+        let heavy = is_heavy(update, applier);
+        if off_the_scheduler(heavy, || applier.apply(update, &card)) {
+            stream.emptied();
+            endpoint.pending().end_computed();
+        }
         self.refill.note(update);
         let why =
             if self.refill.is_full(card.blocks) && applier.complete() { "refilled" } else { why };
@@ -75,12 +80,20 @@ impl Application {
 }
 
 /// Whether applying an update may take milliseconds.
-fn is_heavy(update: &Update) -> bool {
-    match update {
-        Update::Forget { .. } => true,
-        Update::Batch { batch, .. } => batch.events.len() > HEAVY_EVENTS,
-        Update::Trust { .. } => false,
+fn is_heavy(update: &Update, applier: &Applier) -> bool {
+    let Update::Batch { batch, .. } = update else {
+        return matches!(update, Update::Forget { .. });
+    };
+    let most = if applier.checks_every() { HEAVY_CHECKED_BLOCKS } else { HEAVY_BLOCKS };
+    let mut blocks = 0;
+    for event in &batch.events {
+        blocks += match event {
+            Event::Stored(stored) => stored.block_hashes.len(),
+            Event::Removed(removed) => removed.block_hashes.len(),
+            Event::Cleared => return true,
+        };
     }
+    blocks > most || applier.may_search(&batch.events)
 }
 
 /// Runs `work`; where it is heavy, other tasks of the runtime's thread go on elsewhere meanwhile.
@@ -89,3 +102,6 @@ pub(crate) fn off_the_scheduler<R>(heavy: bool, work: impl FnOnce() -> R) -> R {
         Handle::try_current().is_ok_and(|h| h.runtime_flavor() == RuntimeFlavor::MultiThread);
     if heavy && several { tokio::task::block_in_place(work) } else { work() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kvasir_inventory::{
-    Identity, Inventory, PartialReason, Slot, StoredBlocks, SuspectReason, Tier, Trust,
+    GroupKind, Identity, Inventory, PartialReason, Slot, StoredBlocks, SuspectReason, Tier, Trust,
 };
 use kvasir_kv_events::{BlockRemoved, BlockStored, Event, Update};
 use kvasir_kv_hash::{BlockExtra, BlockKey, Scope};
@@ -39,6 +39,8 @@ pub struct Applier {
     /// Blocks left out since the last time everything was forgotten.
     left_out: u64,
     refused_blocks: u64,
+    /// Everything was forgotten though the update did not say so.
+    forgot: bool,
 }
 
 impl Applier {
@@ -54,6 +56,7 @@ impl Applier {
             shape: Shape::default(),
             left_out: 0,
             refused_blocks: 0,
+            forgot: false,
         }
     }
 
@@ -68,7 +71,10 @@ impl Applier {
 
     /// Applies one update. `card` is what the engine says of itself: its base model and the paths
     /// of its adapters are part of a block's identity.
-    pub fn apply(&mut self, update: &Update, card: &EngineCard) {
+    ///
+    /// Returns whether what was known was forgotten though the update did not say so: the events
+    /// showed another block size or lookahead, which is a new life.
+    pub fn apply(&mut self, update: &Update, card: &EngineCard) -> bool {
         match update {
             Update::Forget { trust, .. } => {
                 self.forget();
@@ -88,6 +94,7 @@ impl Applier {
                 }
             }
         }
+        std::mem::take(&mut self.forgot)
     }
 
     /// Nothing the engine holds can be unknown any more, until the stream says otherwise; whether
@@ -170,9 +177,14 @@ impl Applier {
         self.hashes.tells_apart()
     }
 
-    /// Whether applying a batch may begin with a search for the engine's contract.
-    pub(crate) fn may_search(&self) -> bool {
-        self.hashes.may_search()
+    /// Whether applying these events may take a search for the engine's contract.
+    pub(crate) fn may_search(&self, events: &[Event]) -> bool {
+        self.hashes.may_search(events)
+    }
+
+    /// Whether each block is checked that is stored without extra keys, which takes longer.
+    pub(crate) fn checks_every(&self) -> bool {
+        self.hashes.checks_every()
     }
 
     /// Forgets every block of the endpoint.
@@ -197,6 +209,7 @@ impl Applier {
         if self.shape.see(stored, tier, by_hash, card.block_size) {
             // A new life: what was known before is forgotten, and counts as left out.
             self.forget();
+            self.forgot = true;
             self.left_out = 1;
         }
         if self.shape.lookahead_unclear {
@@ -206,8 +219,10 @@ impl Applier {
         let handles_alone = self.shape.by_handles(group);
         let tokens = if handles_alone { &[][..] } else { &stored.token_ids };
         let ahead = stored.lookahead_token_ids.as_deref().filter(|_| !handles_alone);
-        // A handle that stands for several blocks is not the hash of its tokens alone.
-        let not_plain = if handles_alone { Vec::new() } else { self.hashes.check(stored) };
+        // A handle that stands for several blocks is not the hash of its tokens alone, and blocks of
+        // a group nobody understands are not stored.
+        let unread = handles_alone || group.kind == GroupKind::Unsupported;
+        let not_plain = if unread { Vec::new() } else { self.hashes.check(stored) };
         // Each by a name of its own, which no request has.
         let others: Vec<(usize, [u8; 8])> = not_plain
             .into_iter()

@@ -155,6 +155,14 @@ impl Endpoint {
         self.engine.card()
     }
 
+    /// The longest prompt it takes for a model, in tokens; `u64::MAX` where it does not say.
+    pub(crate) fn longest_prompt(&self, model: &str) -> u64 {
+        let length = |card: Arc<EngineCard>| {
+            card.models.iter().find(|served| served.id == model)?.max_model_len
+        };
+        self.card().and_then(length).unwrap_or(u64::MAX)
+    }
+
     /// What is known of the contracts behind the hashes in its events, one for each of its streams.
     #[must_use]
     pub fn hash_contracts(&self) -> Vec<Arc<HashContract>> {

@@ -1,5 +1,8 @@
 //! How much of a prompt each endpoint of a pool holds.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -201,7 +204,11 @@ impl Evidence {
     /// Tokens that are pending now at each member, beyond what is resident there; all prompts of a
     /// batch together.
     pub(crate) fn pending(&self, all: &PendingPrefixes, now: Instant) -> Vec<u32> {
-        let found: Vec<_> = self.keyed.iter().map(|keys| all.find(keys, now)).collect();
+        let mut used: Vec<Option<&PromptKeys>> = vec![None; self.keyed.len()];
+        for keyed in self.members.iter().filter_map(|member| member.keyed) {
+            used[keyed] = Some(&self.keyed[keyed]);
+        }
+        let found = all.find(&used, now);
         let beyond = |(place, (endpoint, member)): (usize, (&Arc<Endpoint>, &MemberEvidence))| {
             let Some(keyed) = member.keyed else { return 0 };
             let size = self.keyed[keyed].block_size;
@@ -329,8 +336,7 @@ fn lookup(
         keys: match &keyed.keying {
             Keying::Tokens => inventory.keys(root, prompt, size, lookahead),
             Keying::Engine(contract) => {
-                let long = prompt.len() > LONG_TO_HASH;
-                let hashes = off_the_scheduler(long, || hashed.hashes(contract, prompt));
+                let hashes = hashed.hashes(contract, prompt);
                 inventory.engine_keys(root, &hashes.unwrap_or_default())
             }
         },
@@ -338,11 +344,18 @@ fn lookup(
         // not hit it. Nor one that has fewer tokens behind it than its hash looks ahead.
         usable: prompt.len().saturating_sub(1).checked_div(size).unwrap_or(0),
     };
-    let chains: Vec<Chain> = prompts.iter().map(chain).collect();
+    let chains: Vec<Chain> =
+        off_the_scheduler(is_long(&keyed.keying, prompts), || prompts.iter().map(chain).collect());
     let overlaps = |chain: &Chain| inventory.overlaps(chain.usable(), keyed.block_size);
     let overlaps = chains.iter().map(overlaps).collect();
     let keys = PromptKeys { block_size: keyed.block_size, prompts: chains };
     Lookup { keys: Arc::new(keys), overlaps }
+}
+
+/// Whether keying takes so long that other requests should not wait for it: a batch as a whole.
+fn is_long(keying: &Keying, prompts: &[Vec<u32>]) -> bool {
+    let tokens: usize = prompts.iter().map(Vec::len).sum();
+    matches!(keying, Keying::Engine(_)) && tokens > LONG_TO_HASH
 }
 
 fn sum(overlaps: impl Iterator<Item = Overlap>) -> Overlap {

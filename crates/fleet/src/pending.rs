@@ -14,7 +14,7 @@
 //! It is a credit for choosing only, never part of what is predicted. What a failed request leaves
 //! to those that counted on it is not added to their load.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,11 +33,31 @@ pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// Prompts of one batch that are taken in and looked up; each costs a search under the lock.
 pub(crate) const MAX_PROMPTS: usize = 16;
+/// Segments followed for one request, all its prompts and all ways of keying them together.
+const MAX_FIND_STEPS: usize = 1_024;
 /// Keys of one prompt that are taken in: 256k tokens in blocks of 16.
 const MAX_KEYS: usize = 16_384;
-/// Keys of all, each counted for the prompt and for the prefix tree: 64 MiB.
-const MAX_ALL_KEYS: usize = 8 << 20;
+/// What all of it may take: the keys, once for each prompt and once for each prefix, and what
+/// keeps them, with the share of tables that are half empty. One request may exceed it by the
+/// holders it adds to segments; tables keep the size they once had.
+const MAX_BYTES: usize = 64 << 20;
+const KEY: usize = size_of::<BlockKey>();
+/// What the allocator adds to one allocation, about.
+const ALLOCATION: usize = 16;
+/// A request but for its prompts: its entries by number, by its end and in its slot.
+const CLAIM: usize = entry::<(u64, Claimed)>()
+    + entry::<(Instant, u64)>()
+    + entry::<u64>()
+    + size_of::<PromptKeys>()
+    + 4 * ALLOCATION;
+/// A prompt but for its keys.
+const PROMPT: usize = size_of::<Chain>() + size_of::<usize>() + ALLOCATION;
 const MAX_CLAIMS: usize = 65_536;
+
+/// Bytes of an entry of a table, which may be half empty, with its share of what manages it.
+const fn entry<T>() -> usize {
+    2 * (size_of::<T>() + 1)
+}
 
 /// A request's prompts, as engines of one kind key their blocks.
 #[derive(Debug, Default)]
@@ -78,11 +98,17 @@ struct State {
     next_claim: u64,
     /// Claims that were computed, and when they end: in that order.
     ending: VecDeque<(Instant, u64)>,
-    /// Prompts of each slot.
-    slots: Vec<usize>,
+    slots: Vec<SlotState>,
     free_slots: Vec<u32>,
-    /// What is counted against [`MAX_ALL_KEYS`].
-    keys: usize,
+    /// Of all claims; with the prefixes', what is counted against [`MAX_BYTES`].
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct SlotState {
+    /// Prompts of all its claims.
+    prompts: usize,
+    claims: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -129,35 +155,41 @@ impl PendingPrefixes {
     pub fn slot(self: &Arc<Self>) -> PendingSlot {
         let mut state = self.state.lock();
         let number = state.free_slots.pop().unwrap_or_else(|| {
-            state.slots.push(0);
+            state.slots.push(SlotState::default());
             u32::try_from(state.slots.len() - 1).unwrap_or(u32::MAX)
         });
         drop(state);
         PendingSlot { all: Arc::clone(self), number }
     }
 
-    /// How much of each prompt (of the first [`MAX_PROMPTS`]) is pending where; nothing where
-    /// nothing is pending at all.
+    /// How much of each prompt (of the first [`MAX_PROMPTS`]) is pending where, for each way a
+    /// request's prompts are keyed; nothing for those that nobody uses, and where nothing is
+    /// pending at all.
+    ///
+    /// All of them together take [`MAX_FIND_STEPS`], shared evenly: what one leaves is the next
+    /// ones'. Of a prompt that would take more only the beginning is found.
     #[must_use]
-    pub fn find(&self, keys: &PromptKeys, now: Instant) -> Vec<Found> {
+    pub fn find(&self, keyed: &[Option<&PromptKeys>], now: Instant) -> Vec<Vec<Found>> {
+        let prompts = |keys: &PromptKeys| keys.prompts.len().min(MAX_PROMPTS);
+        let mut to_find: usize = keyed.iter().flatten().map(|keys| prompts(keys)).sum();
+        let mut left = MAX_FIND_STEPS;
         let mut state = self.state.lock();
         state.expire(now);
-        if state.claims.is_empty() {
-            return Vec::new();
-        }
-        let one = |chain: &Chain| {
-            let mut found = Vec::new();
-            state.prefixes.find(chain.usable(), |slot, keys| {
-                if found.is_empty() {
-                    found.resize(state.slots.len(), 0);
-                }
-                if let Some(known) = found.get_mut(slot as usize) {
-                    *known = keys;
-                }
-            });
-            Found(found)
+        let mut one = |chain: &Chain| {
+            let share = left.div_ceil(to_find.max(1));
+            let mut steps = share;
+            let found = state.find(chain, &mut steps);
+            left -= share - steps;
+            to_find -= 1;
+            found
         };
-        keys.prompts.iter().take(MAX_PROMPTS).map(one).collect()
+        let all = |keys: &Option<&PromptKeys>| match keys {
+            Some(keys) if !state.claims.is_empty() => {
+                keys.prompts.iter().take(MAX_PROMPTS).map(&mut one).collect()
+            }
+            _ => Vec::new(),
+        };
+        keyed.iter().map(all).collect()
     }
 
     fn computed(&self, claim: u64, now: Instant) {
@@ -175,6 +207,23 @@ impl PendingPrefixes {
 }
 
 impl State {
+    fn bytes(&self) -> usize {
+        self.bytes + self.prefixes.bytes()
+    }
+
+    fn find(&self, chain: &Chain, steps: &mut usize) -> Found {
+        let mut found = Vec::new();
+        self.prefixes.find(chain.usable(), steps, |slot, keys| {
+            if found.is_empty() {
+                found.resize(self.slots.len(), 0);
+            }
+            if let Some(known) = found.get_mut(slot as usize) {
+                *known = keys;
+            }
+        });
+        Found(found)
+    }
+
     fn expire(&mut self, now: Instant) {
         while self.ending.front().is_some_and(|(end, _)| *end <= now) {
             if let Some((_, claim)) = self.ending.pop_front() {
@@ -185,18 +234,22 @@ impl State {
 
     fn end(&mut self, claim: u64) {
         let Some(Claimed { slot, keys, taken, .. }) = self.claims.remove(&claim) else { return };
-        self.keys -= cost(&keys, &taken);
+        self.bytes -= cost(&keys);
         for (chain, taken) in keys.prompts.iter().zip(&taken) {
             self.prefixes.remove(&chain.keys[..*taken], slot);
         }
-        if let Some(prompts) = self.slots.get_mut(slot as usize) {
-            *prompts -= taken.len();
+        if let Some(known) = self.slots.get_mut(slot as usize) {
+            known.prompts -= taken.len();
+            known.claims.remove(&claim);
         }
     }
 
-    fn end_where(&mut self, ends: impl Fn(&Claimed) -> bool) {
-        let ending = self.claims.iter().filter(|(_, claimed)| ends(claimed));
-        let mut ending: Vec<u64> = ending.map(|(claim, _)| *claim).collect();
+    /// Ends claims of one slot. It is asked for with every scrape of an engine that is not there:
+    /// others' claims must not be looked at.
+    fn end_where(&mut self, slot: u32, ends: impl Fn(&Claimed) -> bool) {
+        let Some(known) = self.slots.get(slot as usize) else { return };
+        let ends = |claim: &&u64| self.claims.get(*claim).is_some_and(&ends);
+        let mut ending: Vec<u64> = known.claims.iter().filter(ends).copied().collect();
         // In one order, so that the same requests always leave the same prefixes.
         ending.sort_unstable();
         ending.into_iter().for_each(|claim| self.end(claim));
@@ -213,7 +266,10 @@ impl State {
             return None;
         }
         left_out("batch", keys.prompts.len() - wanted.len());
-        if self.claims.len() >= MAX_CLAIMS || self.keys + cost(keys, &wanted) > MAX_ALL_KEYS {
+        // A prompt parts one segment, and adds one.
+        let grows = wanted.iter().map(|keys| keys * KEY + 2 * prefixes::SEGMENT).sum::<usize>();
+        let bytes = self.bytes() + cost(keys) + grows;
+        if self.claims.len() >= MAX_CLAIMS || bytes > MAX_BYTES {
             left_out("memory", wanted.len());
             return None;
         }
@@ -225,22 +281,23 @@ impl State {
             taken.push(keys);
         }
         left_out("length", cut);
-        self.keys += cost(keys, &taken);
-        if let Some(prompts) = self.slots.get_mut(slot as usize) {
-            *prompts += taken.len();
-        }
+        self.bytes += cost(keys);
         let claim = self.next_claim;
         self.next_claim += 1;
+        if let Some(known) = self.slots.get_mut(slot as usize) {
+            known.prompts += taken.len();
+            known.claims.insert(claim);
+        }
         let keys = Arc::clone(keys);
         self.claims.insert(claim, Claimed { slot, keys, taken, computed: false });
         Some(claim)
     }
 }
 
-/// Keys kept for a request: its own list of them, and what it may add to the tree.
-fn cost(keys: &PromptKeys, taken: &[usize]) -> usize {
-    let own: usize = keys.prompts.iter().map(|chain| chain.keys.len()).sum();
-    own + taken.iter().sum::<usize>()
+/// Bytes kept for a request but for what is in the tree; all its keys stay, taken in or not.
+fn cost(keys: &PromptKeys) -> usize {
+    let own = keys.prompts.iter().map(|chain| chain.keys.capacity() * KEY).sum::<usize>();
+    CLAIM + keys.prompts.capacity() * PROMPT + own
 }
 
 /// Prompts of which nothing, or only the beginning, is pending: they may scatter.
@@ -277,26 +334,26 @@ impl PendingSlot {
 
     /// The engine forgot what it had computed.
     pub(crate) fn end_computed(&self) {
-        self.all.state.lock().end_where(|known| known.slot == self.number && known.computed);
+        self.all.state.lock().end_where(self.number, |known| known.computed);
     }
 
     /// Another engine answers there, or none.
     pub fn end_all(&self) {
-        self.all.state.lock().end_where(|known| known.slot == self.number);
+        self.all.state.lock().end_where(self.number, |_| true);
     }
 
     /// Prompts pending there.
     pub(crate) fn prompts(&self, now: Instant) -> usize {
         let mut state = self.all.state.lock();
         state.expire(now);
-        state.slots.get(self.number as usize).copied().unwrap_or(0)
+        state.slots.get(self.number as usize).map_or(0, |known| known.prompts)
     }
 }
 
 impl Drop for PendingSlot {
     fn drop(&mut self) {
         let mut state = self.all.state.lock();
-        state.end_where(|known| known.slot == self.number);
+        state.end_where(self.number, |_| true);
         state.free_slots.push(self.number);
     }
 }

@@ -49,7 +49,9 @@ impl Picture {
     /// Applies one update of the stream. `card` is what the engine says of itself.
     pub fn apply(&mut self, update: &Update, card: &EngineCard) {
         self.credit.before(update);
-        self.applier.apply(update, card);
+        if self.applier.apply(update, card) {
+            self.credit.emptied();
+        }
         self.credit.told_apart = self.applier.tells_apart();
         if let Some(refill) = &mut self.refill {
             refill.note(update);
@@ -121,3 +123,6 @@ impl Drop for Picture {
         self.inventory.unregister(self.slot);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -222,6 +222,13 @@ impl Pool {
         self.commit(evidence, &exclusions, tried.is_empty())
     }
 
+    /// The longest prompt some engine takes, in tokens; `u64::MAX` where one does not say.
+    #[must_use]
+    pub fn longest_prompt(&self) -> u64 {
+        let longest = self.members().iter().map(|member| member.longest_prompt(&self.model)).max();
+        longest.unwrap_or(u64::MAX)
+    }
+
     /// A prompt came by: remembers how long prompts are here.
     pub fn note_prompt(&self, tokens: u64) {
         // A lost update between two requests costs nothing worth a lock.

@@ -82,6 +82,11 @@ impl RankStream {
         self.credit.lock().emptied();
     }
 
+    /// Its blocks were forgotten, though no update said so.
+    pub(crate) fn emptied(&self) {
+        self.credit.lock().emptied();
+    }
+
     /// Counters of its stream; `None` while none is followed.
     pub(crate) fn stats(&self) -> Option<Arc<StatsHandle>> {
         self.stats.load_full()

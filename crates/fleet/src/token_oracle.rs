@@ -11,10 +11,11 @@ mod question;
 mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kvasir_prompt::Api;
+use kvasir_prompt::{Api, Renderer};
 use parking_lot::Mutex;
 
 pub use self::cases::{ProbeCase, probe_chats, probe_texts};
@@ -117,6 +118,8 @@ struct Sample {
     api: Api,
     body: Bytes,
     ids: Vec<u32>,
+    /// What made the ids: they say nothing of another tokenizer that was loaded since.
+    made_by: Weak<Renderer>,
     taken: Instant,
 }
 
@@ -157,13 +160,15 @@ impl TokenOracle {
         differs(&self.tokenizer) || (by_template && differs(&self.template))
     }
 
-    /// A request came by whose tokens are exactly known: it is compared later, if it is time for
-    /// one.
-    pub fn offer(&self, api: Api, body: &Bytes, ids: &[u32]) {
-        if self.mode != ParityMode::Sample
-            || body.len() > SAMPLE_BYTES
-            || !matches!(api, Api::Completions | Api::Chat)
-        {
+    /// A request came by whose tokens `made_by` knows exactly: it is compared later, if it is time
+    /// for one.
+    pub fn offer(&self, api: Api, body: &Bytes, ids: &[u32], made_by: &Arc<Renderer>) {
+        let can_be_asked = match api {
+            Api::Completions => true,
+            Api::Chat => !made_by.is_harmony(),
+            _ => false,
+        };
+        if self.mode != ParityMode::Sample || body.len() > SAMPLE_BYTES || !can_be_asked {
             return;
         }
         let now = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -176,8 +181,8 @@ impl TokenOracle {
         if self.next_sample.compare_exchange(due, next, order, order).is_err() {
             return;
         }
-        *self.sample.lock() =
-            Some(Sample { api, body: body.clone(), ids: ids.to_vec(), taken: Instant::now() });
+        let (body, ids, made_by) = (body.clone(), ids.to_vec(), Arc::downgrade(made_by));
+        *self.sample.lock() = Some(Sample { api, body, ids, made_by, taken: Instant::now() });
     }
 
     /// How many comparisons of one part were equal, different, and left out: refused by the engine,

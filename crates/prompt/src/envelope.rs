@@ -18,6 +18,9 @@ pub struct Envelope {
     pub n: u32,
     /// `cache_salt`; the empty string counts as absent, as in the engine's block hashes.
     pub cache_salt: Option<String>,
+    /// SGLang's `extra_key` or `lora_path` is given and not null: they separate cached prefixes in a
+    /// way that neither the model's name nor the tokens tell (SGLang 0.5).
+    pub engine_extras: bool,
     /// Log-probabilities of the prompt are asked for (`prompt_logprobs`, or `echo` where that
     /// implies them): the engine then hits less of its cache than it holds.
     pub prompt_logprobs: bool,
@@ -33,6 +36,7 @@ impl Default for Envelope {
             max_tokens: None,
             n: 1,
             cache_salt: None,
+            engine_extras: false,
             prompt_logprobs: false,
             previous_response_id: None,
         }
@@ -113,6 +117,8 @@ struct Raw<'a> {
     max_completion_tokens: Option<&'a str>,
     n: Option<&'a str>,
     cache_salt: Option<&'a str>,
+    extra_key: Option<&'a str>,
+    lora_path: Option<&'a str>,
     prompt_logprobs: Option<&'a str>,
     echo: Option<&'a str>,
     logprobs: Option<&'a str>,
@@ -129,6 +135,8 @@ impl<'a> Raw<'a> {
             "max_completion_tokens" => &mut self.max_completion_tokens,
             "n" => &mut self.n,
             "cache_salt" => &mut self.cache_salt,
+            "extra_key" => &mut self.extra_key,
+            "lora_path" => &mut self.lora_path,
             "prompt_logprobs" => &mut self.prompt_logprobs,
             "echo" => &mut self.echo,
             "logprobs" => &mut self.logprobs,
@@ -160,6 +168,8 @@ impl<'a> Raw<'a> {
             Some(Json::Str(text)) if !text.is_empty() => Some(text),
             _ => None,
         };
+        // Lists, one entry a prompt, are given as well.
+        let given = |raw: Option<&str>| raw.is_some_and(|raw| scalar(raw) != Some(Json::Null));
         // Chat takes `top_logprobs`, 0 by default, for the echoed prompt.
         let echoed = truth(self.echo) && (self.is_chat || number(self.logprobs));
         Ok(Envelope {
@@ -168,6 +178,7 @@ impl<'a> Raw<'a> {
             max_tokens: count(self.max_completion_tokens).or_else(|| count(self.max_tokens)),
             n: count(self.n).and_then(|n| u32::try_from(n).ok()).unwrap_or(1).max(1),
             cache_salt: text(self.cache_salt),
+            engine_extras: given(self.extra_key) || given(self.lora_path),
             prompt_logprobs: number(self.prompt_logprobs) || echoed,
             previous_response_id: text(self.previous_response_id),
         })

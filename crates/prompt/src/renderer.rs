@@ -196,6 +196,14 @@ impl Renderer {
         }
     }
 
+    /// Whether chats of this model are encoded in the harmony format (gpt-oss) and not by the
+    /// template. vLLM 0.32 does so where it answers, but its `/tokenize` renders the template all
+    /// the same: it says nothing of what a chat becomes.
+    #[must_use]
+    pub fn is_harmony(&self) -> bool {
+        self.rendered_by == RenderedBy::Harmony
+    }
+
     /// The token ids the engine will see for this body.
     ///
     /// # Errors

@@ -134,7 +134,10 @@ impl AccessLog {
         metrics::histogram!("kvasir_first_data_seconds", "model" => model.clone(),
             "stream" => stream)
         .record(first_data);
-        if let (Some(claim), Some(reported)) = (&self.claim, self.usage.prompt_tokens) {
+        if let (Some(claim), Some(reported)) = (&self.claim, self.usage.prompt_tokens)
+            && self.is_complete()
+            && self.attempts == 1
+        {
             claim.judge(reported);
         }
         let Some(decision) = &self.decision else { return };

@@ -37,7 +37,11 @@ pub(crate) struct Plan {
     /// The conversation the client says it is part of.
     session: Option<String>,
     known: Known,
+    /// Images or the like are named in it, though its tokens are from a header.
+    names_media: bool,
     salt: Option<String>,
+    /// Its blocks are those of a namespace that only the engine knows.
+    engine_extras: bool,
 }
 
 impl Plan {
@@ -52,13 +56,14 @@ impl Plan {
         let limit = app.settings.max_body_bytes;
         let body = request_body::read(body, limit, waits(&parts.headers)).await?;
         log.bytes_in = body.len() as u64;
-        let envelope = match api {
-            _ if !is_json(&parts.headers) => of_form(&parts.headers, &body),
-            Some(_) => reading::envelope(&app.reader_permits, &body)
+        let (has_ids, permits) = (token_header::is_there(&parts.headers), &app.reader_permits);
+        let (envelope, names_media) = match api {
+            _ if !is_json(&parts.headers) => (of_form(&parts.headers, &body), false),
+            Some(_) => reading::envelope(permits, &body, has_ids)
                 .await
                 .map_err(|e| Refusal::Malformed(e.to_string()))?,
             // What is sent to other paths may be anything.
-            None => reading::envelope(&app.reader_permits, &body).await.unwrap_or_default(),
+            None => reading::envelope(permits, &body, false).await.unwrap_or_default(),
         };
         log.stream = envelope.stream;
         log.comparable = !envelope.prompt_logprobs;
@@ -76,14 +81,15 @@ impl Plan {
         let mut known = match api {
             Some(api) if is_json(&parts.headers) => {
                 let pool = &resolved.pool;
-                match token_header::read(pool, &app.reader_permits, api, &parts.headers).await {
+                let adapted = resolved.adapter.is_some();
+                let plain = !adapted && !names_media;
+                match token_header::read(pool, permits, api, plain, &parts.headers).await {
                     Some((claim, ids)) if pool.token_headers().believed() => {
                         log.claim = Some(claim);
                         Known::of_header(pool, ids)
                     }
                     claimed => {
                         log.claim = claimed.map(|(claim, _)| claim);
-                        let adapted = resolved.adapter.is_some();
                         let salt = envelope.cache_salt.as_deref();
                         let request = Asked { api, body: &body, salt, adapted };
                         tokenise(pool, &app.tokenizer_permits, request).await
@@ -109,14 +115,17 @@ impl Plan {
         log.tokens = known.tokens;
         log.level = known.level;
         log.token_source = known.source.as_str();
+        let engine_extras = envelope.engine_extras;
+        if engine_extras {
+            (log.tokens, log.level, log.comparable) = ("engine_extras", "none", false);
+        }
         // Of several prompts, engines report the cached tokens of one; pooling may hit less than there is.
         let generates = api.is_some_and(Api::is_generation);
-        // What clients say of their tokens must not speak against an engine's events.
-        let is_own = known.source != Source::Header;
-        log.comparable &= generates && is_single && is_own && known.is_exact();
+        log.comparable &= generates && is_single && known.is_exact();
         let salt = envelope.cache_salt;
         let session = session(&parts.headers);
         let (comparable, repeatable) = (log.comparable, api.is_some());
+        let names_media = names_media && known.source == Source::Header;
         Ok(Self {
             resolved,
             model,
@@ -126,15 +135,17 @@ impl Plan {
             judge,
             comparable,
             known,
+            names_media,
             salt,
             session,
+            engine_extras,
         })
     }
 
     /// What every engine of the pool holds of it, now.
     pub(crate) fn evidence(&self) -> Evidence {
         let evidence = self.resolved.pool.evidence(&PromptTokens {
-            prompts: self.known.prompts.as_deref(),
+            prompts: self.known.prompts.as_deref().filter(|_| !self.engine_extras),
             count: self.known.count,
             exact: self.known.is_exact(),
             adapter: self.resolved.adapter.as_deref(),
@@ -147,26 +158,11 @@ impl Plan {
     /// Whether its blocks differ from those of a plain prompt by more than tokens.
     pub(crate) fn has_extras(&self) -> bool {
         self.salt.is_some()
+            || self.engine_extras
             || self.resolved.adapter.is_some()
             || self.known.tokens == "multimodal"
-            || (self.known.source == Source::Header && names_media(&self.body))
+            || self.names_media
     }
-}
-
-/// Whether a body that was not read further may have images or the like in it: inside a JSON string
-/// the quotes would be escaped.
-fn names_media(body: &[u8]) -> bool {
-    const KINDS: [&str; 8] = [
-        "\"image_url\"",
-        "\"input_image\"",
-        "\"image\"",
-        "\"image_embeds\"",
-        "\"input_audio\"",
-        "\"audio_url\"",
-        "\"video_url\"",
-        "\"prompt_embeds\"",
-    ];
-    KINDS.iter().any(|kind| memchr::memmem::find(body, kind.as_bytes()).is_some())
 }
 
 /// The pool: by the body's `model`, else by who keeps what it goes on from, else by the `x-model`

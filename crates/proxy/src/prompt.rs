@@ -3,12 +3,15 @@
 //! How far they are known is the request's level: `tokens` (exact), `text` (an approximation, or the
 //! beginning only) or `none`.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kvasir_fleet::{Pool, PromptState};
-use kvasir_prompt::{Api, Level, Prompts, Unrouted, given_ids};
+use kvasir_prompt::{Api, Level, Prompts, Renderer, Unrouted, given_ids};
 use tokio::sync::Semaphore;
 
 /// Tokenising this much takes about a millisecond: not worth a change of threads.
@@ -70,22 +73,31 @@ impl Known {
         Self { prompts: None, count, level: "none", tokens: why, source, exact: false }
     }
 
-    /// The prompt whose tokens the client gave in a header.
-    pub(crate) fn of_header(pool: &Pool, ids: Vec<u32>) -> Self {
-        let count = ids.len() as u64;
-        pool.note_prompt(count);
+    /// The prompt whose tokens the client gave in a header. It is routed by them, but nothing is
+    /// learned of it: they are the client's word, and others pay for what is learned wrongly.
+    pub(crate) fn of_header(pool: &Pool, mut ids: Vec<u32>) -> Self {
+        let most = pool.prompts().limits().prompt_bytes / size_of::<u32>();
+        let is_over = ids.len() > most;
+        // No engine computes more than it takes, whatever is said.
+        let count = (ids.len() as u64).min(pool.longest_prompt());
+        ids.truncate(most);
         Self {
             prompts: Some(vec![ids]),
             count,
-            level: "tokens",
-            tokens: "header",
+            level: if is_over { Level::Text } else { Level::Tokens }.as_str(),
+            tokens: if is_over { "head" } else { "header" },
             source: Source::Header,
-            exact: pool.token_headers().proven(),
+            exact: false,
         }
     }
 
     /// What was rendered; `asked` and `pool` say whether it can be believed.
-    fn of_rendered(pool: &Pool, asked: &Asked<'_>, rendered: Prompts) -> Self {
+    fn of_rendered(
+        pool: &Pool,
+        asked: &Asked<'_>,
+        renderer: Option<&Arc<Renderer>>,
+        rendered: Prompts,
+    ) -> Self {
         let Prompts { prompts, tokens: count, level, why, texts, .. } = rendered;
         pool.note_prompt(count);
         let given = texts.iter().all(Option::is_none);
@@ -102,11 +114,13 @@ impl Known {
             return known;
         }
         let oracle = pool.token_oracle();
+        // A salt keeps a prompt to its tenant's cache: it is shown to no other engine.
         if source == Source::Local
             && !asked.adapted
-            && let Some([ids]) = known.prompts.as_deref()
+            && asked.salt.is_none()
+            && let (Some([ids]), Some(renderer)) = (known.prompts.as_deref(), renderer)
         {
-            oracle.offer(asked.api, asked.body, ids);
+            oracle.offer(asked.api, asked.body, ids, renderer);
         }
         if source == Source::Local && oracle.differs(asked.api) {
             let mut known = known;
@@ -151,6 +165,7 @@ pub(crate) async fn tokenise(pool: &Pool, permits: &Arc<Semaphore>, asked: Asked
         PromptState::Missing(_) => (None, "no_tokenizer"),
     };
     let (salt, limits) = (asked.salt.map(str::to_owned), pool.prompts().limits());
+    let made_by = renderer.clone();
     let timed = renderer.as_ref().map(|_| pool.model().to_owned());
     let render = move |body: &[u8]| {
         let start = Instant::now();
@@ -183,7 +198,7 @@ pub(crate) async fn tokenise(pool: &Pool, permits: &Arc<Semaphore>, asked: Asked
         work.await.unwrap_or(Err("tokenizer"))
     };
     match rendered {
-        Ok(rendered) => Known::of_rendered(pool, &asked, rendered),
+        Ok(rendered) => Known::of_rendered(pool, &asked, made_by.as_ref(), rendered),
         Err(why) => Known::only_size(body.len(), why),
     }
 }

@@ -11,6 +11,8 @@ use kvasir_fleet::Pool;
 use kvasir_prompt::Api;
 use tokio::sync::Semaphore;
 
+use crate::parity::counts_the_prompt;
+
 /// Kvasir's own, which wins.
 pub(crate) const OWN: HeaderName = HeaderName::from_static("x-kvasir-token-ids");
 /// rolter's.
@@ -24,20 +26,32 @@ pub(crate) struct Claim {
     pool: Arc<Pool>,
     /// How many tokens it says there are.
     count: u64,
+    /// Whether the engine counts the same: not for every API, nor for media and adapters.
+    comparable: bool,
 }
 
 impl Claim {
-    /// The engine's count of the same prompt has come.
+    /// The engine's count of the same prompt has come, in a whole answer to the only attempt.
     pub(crate) fn judge(&self, reported: u64) {
+        if !self.comparable {
+            return;
+        }
         self.pool.token_headers().judge(self.pool.model(), self.count, reported);
     }
 }
 
-/// Reads the header where the pool allows it: the claim, and the ids.
+/// Whether there is such a header.
+pub(crate) fn is_there(headers: &HeaderMap) -> bool {
+    [OWN, ROLTER].iter().any(|name| headers.contains_key(name))
+}
+
+/// Reads the header where the pool allows it: the claim, and the ids. `plain` says that the prompt
+/// has no media, and is for no adapter.
 pub(crate) async fn read(
     pool: &Arc<Pool>,
     permits: &Arc<Semaphore>,
     api: Api,
+    plain: bool,
     headers: &HeaderMap,
 ) -> Option<(Claim, Vec<u32>)> {
     if !pool.token_headers().allowed() || !api.is_generation() {
@@ -61,7 +75,8 @@ pub(crate) async fn read(
         pool.token_headers().note_malformed();
         return None;
     };
-    Some((Claim { pool: Arc::clone(pool), count: ids.len() as u64 }, ids))
+    let (pool, count) = (Arc::clone(pool), ids.len() as u64);
+    Some((Claim { pool, count, comparable: plain && counts_the_prompt(api) }, ids))
 }
 
 /// The ids of a list; `None` where one is no 32-bit number, or there is none.

@@ -148,7 +148,8 @@ impl Gateway {
         let keys = Arc::new(prepared.keys(request));
         let usable = keys.prompts.first().map(Chain::usable).unwrap_or_default();
         let overlaps = self.inventory.overlaps(usable, prepared.block_size);
-        let pending = self.pending.find(&keys, self.clock.instant(now));
+        let pending = self.pending.find(&[Some(&*keys)], self.clock.instant(now));
+        let pending = pending.into_iter().next().unwrap_or_default();
         let fallback = median_rate(self.members.iter().filter_map(|member| member.rate.get()));
         let candidates: Vec<Candidate> = eligible
             .iter()

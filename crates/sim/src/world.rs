@@ -70,7 +70,6 @@ impl<'a> World<'a> {
         let mut world = Self {
             options,
             prepared,
-            policy,
             clock: Clock::new(),
             now: 0,
             queue: Queue::default(),

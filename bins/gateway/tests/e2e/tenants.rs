@@ -100,3 +100,23 @@ async fn two_pools_on_one_engine_share_what_is_known_of_it() {
     let decision = Decision::of(&gateway.post(COMPLETIONS, &by_alias).await);
     assert_eq!(decision.overlap, 48);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_the_engine_can_tell_apart_is_credited_to_nobody() {
+    let replica = Replica::start().await;
+    let gateway = Gateway::over(pool("tiny", &[&replica.engine])).await;
+    gateway.until_learned(&[&replica]).await;
+    let plain = completion(&ids(1, 64));
+    Decision::of(&gateway.post(COMPLETIONS, &plain).await);
+    gateway.until_blocks(&replica, 4).await;
+    for field in ["extra_key", "lora_path"] {
+        let mut body = plain.clone();
+        body[field] = "a".into();
+        let decision = Decision::of(&gateway.post(COMPLETIONS, &body).await);
+        assert_eq!((decision.overlap, decision.prompt), (0, 64), "{field}");
+        assert_eq!((&*decision.level, &*decision.tokens), ("none", "engine_extras"), "{field}");
+        body[field] = json!(null);
+        let decision = Decision::of(&gateway.post(COMPLETIONS, &body).await);
+        assert_eq!((decision.overlap, &*decision.tokens), (48, "exact"), "{field}");
+    }
+}

@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use http::StatusCode;
 use kvasir_engine_sim::server::{SimServer, SimServerConfig};
-use kvasir_testkit::engine::{EngineConfig, FakeEngine, Reply};
+use kvasir_testkit::engine::{EngineConfig, FakeEngine, Model, Reply, Tokenize};
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -118,11 +119,62 @@ async fn headers_the_engines_counts_do_not_bear_out_are_not_believed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_header_has_room_for_a_long_prompt() {
-    let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
+    let models = vec![Model { max_model_len: Some(150_000), ..Model::base("tiny") }];
+    let engine = FakeEngine::start(EngineConfig { models, ..EngineConfig::default() }).await;
+    let engine = engine.unwrap();
+    let pool = trusting(pool("tiny", &[&engine]));
+    let config = json!({"pools": [pool], "max_prompt_bytes": 400_000});
+    let gateway = Gateway::start(config).await;
+    gateway.until_metric("kvasir_pool_tokenizer_ready", &[], 1.0).await;
+    // In full, by its head, and for no more than the engine takes.
+    for (given, counted, tokens) in
+        [(100_000, 100_000, "header"), (120_000, 120_000, "head"), (200_000, 150_000, "head")]
+    {
+        let long = ids(100_000, given);
+        let decision = with_header(&gateway, (ROLTER, &list(&long)), &completion(&[1])).await;
+        assert_eq!((decision.prompt, &*decision.tokens), (counted, tokens));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_are_held_only_against_counts_of_the_prompt() {
+    let models = vec![Model::base("tiny"), Model::adapter("ad", "tiny")];
+    let engine = FakeEngine::start(EngineConfig { models, ..EngineConfig::default() }).await;
+    let engine = engine.unwrap();
     let gateway = Gateway::over(trusting(pool("tiny", &[&engine]))).await;
-    let long = ids(100_000, 200_000);
-    let decision = with_header(&gateway, (ROLTER, &list(&long)), &completion(&[1])).await;
-    assert_eq!((decision.prompt, &*decision.tokens), (200_000, "header"));
+    gateway.until_metric("kvasir_pool_tokenizer_ready", &[], 1.0).await;
+    let wrong = list(&ids(1, 50));
+    let chat = json!({"model": "tiny", "messages": [{"role": "user", "content": "Hello"}]});
+    let mut picture = chat.clone();
+    // Part of the picture's place in the prompt is not in the list, or it is: both are right.
+    picture["messages"][0]["content"] =
+        json!([{"type": "text", "text": "Hello"}, {"type": "image_url", "image_url": {"url": ""}}]);
+    let usage = json!({"usage": {"prompt_tokens": 7, "input_tokens": 7}});
+    let mut adapted = completion(&[1, 2]);
+    adapted["model"] = "ad".into();
+    let broken = json!({"model": "tiny", "input": "Hello", "messages": chat["messages"]});
+    let answers = [
+        (CHAT, &picture, StatusCode::OK),
+        (COMPLETIONS, &adapted, StatusCode::OK),
+        ("/v1/responses", &broken, StatusCode::OK),
+        ("/v1/messages", &broken, StatusCode::OK),
+        (CHAT, &chat, StatusCode::BAD_REQUEST),
+    ];
+    let mut client = gateway.connect().await;
+    for (path, body, status) in answers {
+        engine.push([Reply::Json(status, usage.clone())]);
+        let body = body.to_string();
+        client.send("POST", path, &[JSON, (OWN, &wrong)], body.as_bytes()).await.unwrap();
+        assert_eq!(client.response().await.unwrap().status, status, "{path}");
+    }
+    // One that can be judged.
+    engine.push([Reply::Json(StatusCode::OK, usage)]);
+    with_header(&gateway, (OWN, &wrong), &completion(&[1, 2])).await;
+    let differs = [("result", "differs")];
+    gateway.until_metric("kvasir_token_headers_total", &differs, 1.0).await;
+    let lines = || async { (gateway.access_lines().len() == 6).then_some(()).ok_or(String::new()) };
+    until(SOON, lines).await;
+    assert_eq!(gateway.metrics().await.sum("kvasir_token_headers_total", &differs), Some(1.0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -258,6 +310,32 @@ async fn an_engine_that_tells_no_tokens_is_left_unchecked_and_in_peace() {
     assert_eq!(engine.requests().len(), 3);
     assert_eq!(asked(), 1, "one answer is enough");
     gateway.until_metric(PARITY, &state("tokenizer", "unchecked"), 1.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prompts_with_a_salt_are_shown_to_no_other_engine() {
+    // It makes something of every question, right or wrong.
+    let tokenize = Some(Arc::new(|_: &Value| Some(vec![1_u32])) as Tokenize);
+    let engine = FakeEngine::start(EngineConfig { tokenize, ..EngineConfig::default() }).await;
+    let engine = engine.unwrap();
+    let mut pool = pool("tiny", &[&engine]);
+    pool["token_parity"] = "sample".into();
+    let gateway = Gateway::over(pool).await;
+    gateway.until_metric(PARITY, &state("template", "unchecked"), 0.0).await;
+    let ask = async |prompt: &str, salt: Value| {
+        let body = json!({"model": "tiny", "prompt": prompt, "cache_salt": salt, "max_tokens": 1});
+        assert_eq!(gateway.post(COMPLETIONS, &body).await.status, 200);
+    };
+    ask("of a tenant", "secret".into()).await;
+    // Had that been taken, this would come too soon.
+    ask("of nobody", Value::Null).await;
+    let asked = |prompt: &str| {
+        let all = engine.info_requests();
+        all.iter().any(|asked| asked.path == "/tokenize" && asked.json()["prompt"] == prompt)
+    };
+    let seen = || async { asked("of nobody").then_some(()).ok_or("not compared".to_owned()) };
+    until(SOON, seen).await;
+    assert!(!asked("of a tenant"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,7 +14,9 @@ use crate::card::EngineCard;
 use crate::hash_contract::{HashContract, HashState};
 use crate::identity::{BlockIdentity, NoContract};
 
-use self::search::{blocks, causes, explain, is_plain, plain_events, search, text};
+use self::search::{
+    blocks, causes, explain, is_cut, is_plain, looks_plain, plain_events, search, text,
+};
 
 mod search;
 
@@ -46,8 +48,8 @@ pub(super) struct HashCheck {
     /// everything was forgotten.
     seen: u64,
     sampled: u64,
-    /// Whether blocks that look plain were stored unchecked since then, by an engine that does not
-    /// say.
+    /// Whether any block was stored unchecked since then of which the engine does not say whether it
+    /// is plain.
     unchecked: bool,
     checked: u64,
     failed: u64,
@@ -93,13 +95,18 @@ impl HashCheck {
     /// does not publish in what.
     pub(super) fn tells_apart(&self) -> bool {
         let covered = self.verifier.as_ref().is_some_and(|v| v.contract().covers_extras());
-        let verified = self.found.state == HashState::Verified && !self.unchecked;
-        covered && (self.by_engine_hashes() || verified)
+        (covered && self.by_engine_hashes()) || (self.checks_every() && !self.unchecked)
     }
 
-    /// Whether the next batch may take a search.
-    pub(super) fn may_search(&self) -> bool {
-        self.searches_left > 0 && !self.settled && self.found.state != HashState::Verified
+    /// Whether applying these events may take a search: only the beginning of a plain prompt is
+    /// searched for.
+    pub(super) fn may_search(&self, events: &[Event]) -> bool {
+        let wants = self.searches_left > 0 && !self.settled;
+        let begins = |event: &Event| match event {
+            Event::Stored(stored) => stored.parent.is_none() && is_plain(stored),
+            Event::Removed(_) | Event::Cleared => false,
+        };
+        wants && self.found.state != HashState::Verified && events.iter().any(begins)
     }
 
     /// The stream begins anew, perhaps with an engine of another seed.
@@ -152,22 +159,28 @@ impl HashCheck {
         }
     }
 
-    /// Checks an event; which of its blocks look plain and are not, as far as can be told.
+    /// Checks an event whose blocks are about to be stored; which of them look plain and are not, as
+    /// far as can be told.
     pub(super) fn check(&mut self, stored: &BlockStored) -> Vec<usize> {
-        if !is_plain(stored) {
-            return Vec::new();
-        }
         let published = stored.extra_keys.is_some();
-        let verified = self.found.state == HashState::Verified;
-        let covered = self.verifier.as_ref().is_some_and(|v| v.contract().covers_extras());
-        if !published && !self.by_engine_hashes() {
-            if verified && covered {
+        // Blocks without tokens of their own are those that other events described.
+        if !published && !self.by_engine_hashes() && is_cut(stored) {
+            if self.checks_every() && looks_plain(stored) {
                 return self.check_every(stored);
             }
-            self.unchecked = true;
+            // An adapter's blocks may be salted. Those of one without a name are nobody's.
+            self.unchecked |= stored.lora_id.is_none() || stored.lora_name.is_some();
         }
-        self.check_sample(stored, published);
+        if is_plain(stored) {
+            self.check_sample(stored, published);
+        }
         Vec::new()
+    }
+
+    /// Whether each block is checked of which the engine does not say whether it is plain.
+    pub(super) fn checks_every(&self) -> bool {
+        let covered = self.verifier.as_ref().is_some_and(|v| v.contract().covers_extras());
+        covered && !self.by_engine_hashes() && self.found.state == HashState::Verified
     }
 
     fn check_every(&mut self, stored: &BlockStored) -> Vec<usize> {
@@ -256,17 +269,29 @@ impl HashCheck {
             Ok(contract) => {
                 if self.verifier.as_ref().is_none_or(|v| *v.contract() != contract) {
                     self.verifier = Some(Verifier::new(contract, ROOM));
-                    self.settled = false;
-                }
-                if self.found.state == HashState::Unreproducible {
-                    self.found = HashContract::default();
+                    self.checks_anew();
                 }
             }
-            Err(NoContract::NotTold) => self.verifier = None,
+            Err(NoContract::NotTold) => {
+                if self.verifier.take().is_some() {
+                    self.checks_anew();
+                }
+            }
             Err(NoContract::Never(cause, detail)) => {
                 self.verifier = None;
                 self.unreproducible(cause, detail);
             }
+        }
+    }
+
+    /// What was found is of another contract. A doubt stays until blocks fit.
+    fn checks_anew(&mut self) {
+        self.settled = false;
+        self.searches_left = SEARCHES;
+        self.seen = 0;
+        self.sampled = 0;
+        if self.found.state != HashState::Mismatch {
+            self.found = HashContract::default();
         }
     }
 

@@ -5,8 +5,13 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use kvasir_kv_hash::BlockKey;
 
+use super::{ALLOCATION, KEY, entry};
+
 /// Segments followed along one chain: every point where chains part or end costs a step.
 pub(super) const MAX_STEPS: usize = 256;
+
+/// Bytes of a segment but for its keys and holders.
+pub(super) const SEGMENT: usize = entry::<(BlockKey, Segment)>() + 2 * ALLOCATION;
 
 /// Chains of keys by who holds them, cut into segments wherever chains part or one ends.
 ///
@@ -15,8 +20,8 @@ pub(super) const MAX_STEPS: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Prefixes {
     segments: HashMap<BlockKey, Segment, BuildHasherDefault<KeyHasher>>,
-    /// Keys in all segments.
-    keys: usize,
+    /// Of all segments.
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -65,14 +70,17 @@ impl Prefixes {
             let Some(segment) = self.segments.get_mut(first) else {
                 let mut segment = Segment::new(rest);
                 segment.join(slot);
-                self.keys += rest.len();
+                self.bytes += segment.bytes();
                 self.segments.insert(*first, segment);
                 return chain.len();
             };
             let common = common(&segment.keys, rest);
+            self.bytes -= segment.bytes();
             let lower = segment.split_off(common);
             segment.join(slot);
+            self.bytes += segment.bytes();
             if let Some(lower) = lower {
+                self.bytes += lower.bytes();
                 self.segments.insert(lower.keys[0], lower);
             }
             at += common;
@@ -83,60 +91,85 @@ impl Prefixes {
     /// `slot` holds one chain less: one that was inserted, up to where it was taken in.
     pub(super) fn remove(&mut self, chain: &[BlockKey], slot: u32) {
         let mut at = 0;
-        let mut above: Option<BlockKey> = None;
+        // Neighbours that every chain of the first goes through.
+        let mut run: Vec<BlockKey> = Vec::new();
+        let mut run_chains = 0;
         while let Some(first) = chain.get(at) {
-            let Some(segment) = self.segments.get_mut(first) else { return };
+            let Some(segment) = self.segments.get_mut(first) else { break };
             at += segment.keys.len();
+            self.bytes -= segment.bytes();
             segment.leave(slot);
-            if segment.chains == 0 {
-                self.keys -= segment.keys.len();
+            let chains = segment.chains;
+            if chains == 0 {
                 self.segments.remove(first);
-                above = None;
                 continue;
             }
-            // An insertion makes at most one seam: so many are mended as time goes by.
-            if !above.is_some_and(|above| self.mend(above, *first)) {
-                above = Some(*first);
+            self.bytes += segment.bytes();
+            if chains != run_chains {
+                self.mend(&run);
+                run.clear();
+                run_chains = chains;
             }
+            run.push(*first);
         }
+        self.mend(&run);
     }
 
-    /// Tells `found` of every slot that holds some of the chain, with the number of keys; of a slot
-    /// more than once, the largest number last.
-    pub(super) fn find(&self, chain: &[BlockKey], mut found: impl FnMut(u32, usize)) {
+    /// Tells `found` of every slot that holds some of the chain, once, with the number of keys;
+    /// follows the chain for [`MAX_STEPS`] and for `steps`, of which it takes what it needs.
+    ///
+    /// Whoever holds a segment holds those before it. So holders only drop out along a chain, and
+    /// each costs a search where it does; the others cost nothing.
+    pub(super) fn find(
+        &self,
+        chain: &[BlockKey],
+        steps: &mut usize,
+        mut found: impl FnMut(u32, usize),
+    ) {
         let mut at = 0;
-        for _ in 0..MAX_STEPS {
+        let mut holding: &[Holder] = &[];
+        for _ in 0..MAX_STEPS.min(*steps) {
             let rest = &chain[at..];
-            let Some(segment) = rest.first().and_then(|first| self.segments.get(first)) else {
-                return;
-            };
+            let Some(first) = rest.first() else { break };
+            *steps -= 1;
+            let Some(segment) = self.segments.get(first) else { break };
+            dropped(holding, &segment.holders, |slot| found(slot, at));
+            holding = &segment.holders;
             let common = common(&segment.keys, rest);
             at += common;
-            segment.holders.iter().for_each(|holder| found(holder.slot, at));
             if common < segment.keys.len() {
-                return;
+                break;
             }
         }
+        holding.iter().for_each(|holder| found(holder.slot, at));
     }
 
-    /// Joins two neighbours where every chain of the upper goes on in the lower.
-    fn mend(&mut self, upper: BlockKey, lower: BlockKey) -> bool {
-        let chains = |key| self.segments.get(key).map(|segment| segment.chains);
-        if chains(&upper) != chains(&lower) {
-            return false;
+    /// Joins neighbours into the first of them, where every chain of it goes through all. Each key
+    /// is copied once, however many seams there are.
+    fn mend(&mut self, run: &[BlockKey]) {
+        let [first, rest @ ..] = run else { return };
+        if rest.is_empty() {
+            return;
         }
-        let Some(lower) = self.segments.remove(&lower) else { return false };
-        if let Some(upper) = self.segments.get_mut(&upper) {
-            upper.keys = [&*upper.keys, &*lower.keys].concat().into();
-        }
-        true
+        let lower: Vec<_> = rest.iter().filter_map(|key| self.segments.remove(key)).collect();
+        let Some(upper) = self.segments.get_mut(first) else { return };
+        self.bytes -= upper.bytes() + lower.iter().map(Segment::bytes).sum::<usize>();
+        let mut parts: Vec<&[BlockKey]> = vec![&upper.keys];
+        parts.extend(lower.iter().map(|segment| &*segment.keys));
+        upper.keys = parts.concat().into();
+        self.bytes += upper.bytes();
     }
 
-    /// Keys in all segments, for bounds.
+    /// What all segments take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Keys in all segments.
     #[cfg(test)]
     pub(super) fn keys(&self) -> usize {
-        assert_eq!(self.keys, self.segments.values().map(|s| s.keys.len()).sum::<usize>());
-        self.keys
+        assert_eq!(self.bytes, self.segments.values().map(Segment::bytes).sum::<usize>());
+        self.segments.values().map(|segment| segment.keys.len()).sum()
     }
 
     #[cfg(test)]
@@ -161,6 +194,11 @@ impl Segment {
         Some(split)
     }
 
+    fn bytes(&self) -> usize {
+        let holders = self.holders.capacity() * size_of::<Holder>();
+        SEGMENT + self.keys.len() * KEY + holders
+    }
+
     fn join(&mut self, slot: u32) {
         self.chains += 1;
         match self.holders.binary_search_by_key(&slot, |holder| holder.slot) {
@@ -175,7 +213,20 @@ impl Segment {
         self.holders[at].chains -= 1;
         if self.holders[at].chains == 0 {
             self.holders.remove(at);
+            if self.holders.len() * 4 <= self.holders.capacity() {
+                self.holders.shrink_to(self.holders.len() * 2);
+            }
         }
+    }
+}
+
+/// Slots of `before` that are not among `after`, which has no others.
+fn dropped(mut before: &[Holder], mut after: &[Holder], mut tell: impl FnMut(u32)) {
+    while before.len() > after.len() {
+        let same = first_unequal(after.len(), |at| before[at].slot == after[at].slot);
+        let Some((gone, rest)) = before[same..].split_first() else { return };
+        tell(gone.slot);
+        (before, after) = (rest, &after[same..]);
     }
 }
 
@@ -185,14 +236,20 @@ fn common(one: &[BlockKey], other: &[BlockKey]) -> usize {
     if both == 0 || one[both - 1] == other[both - 1] {
         return both;
     }
-    let (mut equal, mut unequal) = (0, both - 1);
-    while equal < unequal {
-        let middle = usize::midpoint(equal, unequal);
-        if one[middle] == other[middle] {
-            equal = middle + 1;
+    first_unequal(both - 1, |at| one[at] == other[at])
+}
+
+/// The first of `count` places that is not equal, `count` if all are, where none behind an unequal
+/// one is equal.
+fn first_unequal(count: usize, equal: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = usize::midpoint(low, high);
+        if equal(middle) {
+            low = middle + 1;
         } else {
-            unequal = middle;
+            high = middle;
         }
     }
-    equal
+    low
 }

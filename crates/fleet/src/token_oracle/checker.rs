@@ -1,5 +1,8 @@
 //! The background of one pool's comparisons.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -36,12 +39,16 @@ pub(crate) struct Checker {
     next_probes: Option<Instant>,
     /// Whether engines answer such questions.
     told: bool,
+    /// After how long the built-in cases are tried again.
+    again: Duration,
 }
 
 /// How a round of the built-in cases ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
     Finished,
+    /// The engine refuses every case: nothing is known of this part.
+    Refused,
     /// The engine does not tell.
     NotTold,
     Unheard,
@@ -58,6 +65,7 @@ impl Checker {
             renderer: Weak::new(),
             next_probes: None,
             told: true,
+            again: AGAIN,
         })
     }
 
@@ -80,7 +88,7 @@ impl Checker {
                 && self.told
                 && let Some(sample) = pool.token_oracle().take_sample()
             {
-                self.compare(&pool, sample).await;
+                self.compare(&pool, renderer, sample).await;
             }
         }
     }
@@ -90,17 +98,17 @@ impl Checker {
         let Some(engine) = engine(pool, |_| true) else { return };
         let texts = own(renderer, pool.model(), Api::Completions, probe_texts(&[])).await;
         let mut round = self.round(pool, &engine, ParityPart::Tokenizer, texts).await;
-        // SGLang's /tokenize takes texts alone.
-        if round == Round::Finished && kind(&engine) != EngineKind::Sglang {
+        if matches!(round, Round::Finished | Round::Refused) && tells_chats(&engine, renderer) {
             let chats = own(renderer, pool.model(), Api::Chat, probe_chats()).await;
-            round = self.round(pool, &engine, ParityPart::Template, chats).await;
+            let of_chats = self.round(pool, &engine, ParityPart::Template, chats).await;
+            round = if of_chats == Round::Finished { round } else { of_chats };
         }
         let differs = pool.token_oracle().differs(Api::Chat);
         self.told = round != Round::NotTold;
         self.next_probes = match round {
             Round::Finished if !differs => None,
             Round::Unheard => Some(Instant::now() + SOON),
-            Round::Finished | Round::NotTold => Some(Instant::now() + AGAIN),
+            Round::Finished | Round::Refused | Round::NotTold => Some(Instant::now() + self.again),
         };
     }
 
@@ -112,8 +120,8 @@ impl Checker {
         cases: Vec<(&'static str, Vec<u8>, Vec<u32>)>,
     ) -> Round {
         let parity = pool.token_oracle();
-        let longest = longest(engine, pool.model());
-        let (mut compared, mut all_equal) = (0, true);
+        let longest = engine.longest_prompt(pool.model());
+        let (mut compared, mut refused, mut all_equal) = (0, 0, true);
         for (case, body, own) in cases {
             if own.len() as u64 > longest {
                 continue;
@@ -122,6 +130,7 @@ impl Checker {
                 Answer::Ids(ids) => ids,
                 Answer::Refused => {
                     parity.note_skipped(part);
+                    refused += 1;
                     continue;
                 }
                 Answer::NotTold(why) => {
@@ -141,15 +150,18 @@ impl Checker {
         if compared > 0 {
             parity.conclude(part, pool.model(), Shown::Probes { equal: all_equal });
         }
-        Round::Finished
+        if compared == 0 && refused > 0 { Round::Refused } else { Round::Finished }
     }
 
     /// Compares a request that came by.
-    async fn compare(&mut self, pool: &Pool, sample: Sample) {
+    async fn compare(&mut self, pool: &Pool, renderer: &Arc<Renderer>, sample: Sample) {
         let parity = pool.token_oracle();
         let api = sample.api;
         let part = if api == Api::Chat { ParityPart::Template } else { ParityPart::Tokenizer };
-        let takes = |engine: &Endpoint| api != Api::Chat || kind(engine) != EngineKind::Sglang;
+        if sample.made_by.as_ptr() != Arc::as_ptr(renderer) {
+            return parity.note_skipped(part);
+        }
+        let takes = |engine: &Endpoint| api != Api::Chat || tells_chats(engine, renderer);
         let Some(question) = tokenize_question(api, &sample.body, pool.model()) else {
             return parity.note_skipped(part);
         };
@@ -165,7 +177,7 @@ impl Checker {
             }
             Answer::NotTold(_) => {
                 self.told = false;
-                self.next_probes = Some(Instant::now() + AGAIN);
+                self.next_probes = Some(Instant::now() + self.again);
                 parity.note_skipped(part);
             }
             Answer::Refused | Answer::Unheard(_) => parity.note_skipped(part),
@@ -204,6 +216,12 @@ fn engine(pool: &Pool, suits: impl Fn(&Endpoint) -> bool) -> Option<Arc<Endpoint
     members.iter().filter(can).min_by_key(|member| member.in_flight()).cloned()
 }
 
+/// Whether the engine's `/tokenize` says what chats become there: SGLang's takes texts alone, and
+/// vLLM's renders the template also where chats are encoded as harmony.
+fn tells_chats(engine: &Endpoint, renderer: &Renderer) -> bool {
+    kind(engine) != EngineKind::Sglang && !renderer.is_harmony()
+}
+
 fn kind(engine: &Endpoint) -> EngineKind {
     engine.card().map_or(EngineKind::Other, |card| card.kind)
 }
@@ -211,12 +229,4 @@ fn kind(engine: &Endpoint) -> EngineKind {
 /// Whether nothing waits there.
 fn is_idle(engine: &Endpoint) -> bool {
     engine.queued_prefill_tokens() == 0 && engine.signals().waiting.is_none_or(|count| count == 0.0)
-}
-
-/// The longest prompt the engine takes, in tokens.
-fn longest(engine: &Endpoint, model: &str) -> u64 {
-    let length = |card: Arc<crate::card::EngineCard>| {
-        card.models.iter().find(|served| served.id == model)?.max_model_len
-    };
-    engine.card().and_then(length).unwrap_or(u64::MAX)
 }

@@ -42,16 +42,18 @@ fn eight_of_twenty_requests_make_a_difference_and_pass() {
 fn requests_are_taken_one_at_a_time_and_rarely() {
     let parity = TokenOracle::new(ParityMode::Sample);
     let body = Bytes::from_static(b"{}");
-    parity.offer(Api::Embeddings, &body, &[1]);
-    parity.offer(Api::Chat, &Bytes::from(vec![b' '; SAMPLE_BYTES + 1]), &[1]);
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/models/tiny");
+    let made_by = Arc::new(Renderer::load(dir.as_ref()).unwrap());
+    parity.offer(Api::Embeddings, &body, &[1], &made_by);
+    parity.offer(Api::Chat, &Bytes::from(vec![b' '; SAMPLE_BYTES + 1]), &[1], &made_by);
     assert!(parity.take_sample().is_none());
     for id in 0..100 {
-        parity.offer(Api::Chat, &body, &[id]);
+        parity.offer(Api::Chat, &body, &[id], &made_by);
     }
     assert_eq!(parity.take_sample().unwrap().ids, [0]);
-    parity.offer(Api::Chat, &body, &[1]);
+    parity.offer(Api::Chat, &body, &[1], &made_by);
     assert!(parity.take_sample().is_none(), "too soon");
     let off = TokenOracle::new(ParityMode::Startup);
-    off.offer(Api::Chat, &body, &[1]);
+    off.offer(Api::Chat, &body, &[1], &made_by);
     assert!(off.take_sample().is_none());
 }

@@ -21,6 +21,7 @@ fn reads_the_fields() {
             max_tokens: Some(7),
             n: 3,
             cache_salt: Some("s".to_owned()),
+            engine_extras: false,
             prompt_logprobs: true,
             previous_response_id: None,
         }
@@ -174,5 +175,19 @@ fn a_stored_response_is_named() {
         "{}",
     ] {
         assert_eq!(id(none), None, "{none}");
+    }
+}
+
+#[test]
+fn sees_what_separates_prefixes_in_sglang_alone() {
+    for (body, given) in [
+        (r#"{"extra_key":"tenant"}"#, true),
+        (r#"{"lora_path":"a"}"#, true),
+        (r#"{"lora_path":["a",null]}"#, true),
+        (r#"{"extra_key":null,"lora_path":null}"#, false),
+        (r#"{"extra_key":"a","extra_key": null }"#, false),
+        (r#"{"messages":[{"extra_key":"a"}]}"#, false),
+    ] {
+        assert_eq!(parse(body).unwrap().engine_extras, given, "{body}");
     }
 }

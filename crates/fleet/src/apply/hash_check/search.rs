@@ -37,17 +37,28 @@ pub(super) fn search(events: &[&BlockStored]) -> Report {
     run(&Detector::new().seeds(seeds()).only_whole_blocks(), events)
 }
 
-/// Whether an event's blocks look like those of a plain request, and its tokens are theirs.
-pub(super) fn is_plain(stored: &BlockStored) -> bool {
+/// Whether an event's tokens are those of its blocks: such blocks are known by their tokens.
+pub(super) fn is_cut(stored: &BlockStored) -> bool {
+    let blocks = stored.block_hashes.len();
+    let whole = blocks.checked_mul(stored.block_size as usize) == Some(stored.token_ids.len());
+    whole && !stored.token_ids.is_empty()
+}
+
+/// Whether an event's blocks look like those of a plain request, wherever they are.
+pub(super) fn looks_plain(stored: &BlockStored) -> bool {
     let blocks = stored.block_hashes.len();
     let lists = stored.lookahead_token_ids.as_ref().map_or(blocks, Vec::len);
-    let whole = blocks.checked_mul(stored.block_size as usize) == Some(stored.token_ids.len());
     let named = stored.lora_id.is_some() || stored.lora_name.is_some();
     let salted = stored.cache_salt.as_deref().is_some_and(|salt| !salt.is_empty());
     let keyed = stored.extra_keys.iter().flatten().any(|keys| !keys.is_empty());
+    is_cut(stored) && lists == blocks && !named && !salted && !keyed
+}
+
+/// Whether a contract can be learned from an event: its blocks look plain and are what the engine
+/// computes with, not copies or those of further groups.
+pub(super) fn is_plain(stored: &BlockStored) -> bool {
     let here = stored.medium.tier() == Some(Tier::Device) && stored.group.unwrap_or(0) == 0;
-    let some = !stored.token_ids.is_empty() && lists == blocks;
-    whole && some && here && !named && !salted && !keyed
+    here && looks_plain(stored)
 }
 
 /// The blocks of a plain event.

@@ -125,7 +125,8 @@ fn what_cannot_be_reproduced_is_said_once_and_costs_nothing_else() {
     let unusual = contract("0.20.2", Algorithm::Sha256, "987654321");
     stream.stored(plain(&unusual, &tokens(0, 3)));
     assert_eq!(stream.found(), "unreproducible(seed_not_found)");
-    assert!(!stream.rig.applier.may_search());
+    let next = Event::Stored(plain(&unusual, &tokens(100, 3)));
+    assert!(!stream.rig.applier.may_search(&[next]));
     assert_eq!((stream.credited(&tokens(0, 3)), stream.rig.applier.trust()), (3, Trust::Exact));
     stream.events(vec![Event::Cleared]);
     stream.stored(plain(&contract("0.20.2", Algorithm::Sha256, "7"), &tokens(0, 3)));
@@ -227,7 +228,8 @@ fn a_wrong_configuration_is_named_and_ends_the_credit_until_a_life_fits() {
         let mut stream = Stream::new(identity, "0.32.0");
         stream.stored(plain(&right, &tokens(0, 3)));
         assert_eq!((stream.found().as_str(), stream.rig.applier.trust()), (words, suspect));
-        assert!(!stream.rig.applier.may_search(), "once is enough");
+        let next = Event::Stored(plain(&right, &tokens(100, 3)));
+        assert!(!stream.rig.applier.may_search(&[next]), "once is enough");
         stream.events(vec![Event::Cleared]);
         assert_eq!(stream.rig.applier.trust(), suspect, "an empty cache proves nothing");
         stream.new_life();
@@ -309,4 +311,96 @@ fn of_many_blocks_a_sample_is_checked() {
     let (checked, failed) = stream.rig.applier.hashes_checked();
     assert_eq!((stream.rig.applier.hash_contract().state, failed), (HashState::Verified, 0));
     assert!((256..600).contains(&checked), "{checked} of 16000");
+}
+
+#[test]
+fn unpublished_blocks_of_any_tier_and_group_are_told_apart_or_vouched_for_by_nobody() {
+    let known = contract("0.16.0", Algorithm::Sha256, "0");
+    let unpublished = |from, extras| event(&known, &tokens(from, 2), extras, false);
+    let host = |stored| BlockStored { medium: Medium::Known(Tier::Host), ..stored };
+    let second =
+        |stored| BlockStored { group: Some(1), spec_kind: Some(SpecKind::FullAttention), ..stored };
+    let places: [&dyn Fn(BlockStored) -> BlockStored; 3] = [&host, &second, &|stored| stored];
+    for (at, place) in places.iter().enumerate() {
+        // Stored after the contract was known: each is checked, wherever it is.
+        let mut stream = Stream::new(BlockIdentity::Tokens, "0.16.0");
+        stream.stored(unpublished(9_000, RequestExtras::default()));
+        stream.stored(place(unpublished(0, salted("a"))));
+        // In both groups, so that nothing else keeps it from being credited.
+        stream.stored(unpublished(0, salted("a")));
+        assert_eq!(stream.credited(&tokens(0, 2)), 0, "{at}");
+        stream.stored(place(unpublished(5_000, RequestExtras::default())));
+        stream.stored(unpublished(5_000, RequestExtras::default()));
+        assert_eq!(stream.credited(&tokens(5_000, 2)), 2, "{at}");
+        assert!(stream.rig.applier.tells_apart(), "{at}");
+        // Stored before it was known: nobody vouches for it.
+        let mut stream = Stream::new(BlockIdentity::Tokens, "0.16.0");
+        stream.stored(place(unpublished(0, salted("a"))));
+        stream.stored(unpublished(9_000, RequestExtras::default()));
+        assert_eq!(stream.found(), "verified(vllm sha256)");
+        assert!(!stream.rig.applier.tells_apart(), "{at}");
+    }
+}
+
+#[test]
+fn blocks_of_adapters_that_may_be_salted_are_vouched_for_by_nobody() {
+    let known = contract("0.16.0", Algorithm::Sha256, "0");
+    for (name, id, apart) in [(Some("a"), Some(1), false), (None, Some(1), true)] {
+        let mut stream = Stream::new(BlockIdentity::Tokens, "0.16.0");
+        stream.stored(event(&known, &tokens(0, 2), RequestExtras::default(), false));
+        assert!(stream.rig.applier.tells_apart());
+        let adapted = event(&known, &tokens(500, 2), salted("a"), false);
+        let lora_name = name.map(str::to_owned);
+        stream.stored(BlockStored { lora_name, lora_id: id, ..adapted });
+        // No request can ask for an adapter by number.
+        assert_eq!(stream.rig.applier.tells_apart(), apart, "{name:?}");
+    }
+}
+
+#[test]
+fn only_the_beginning_of_a_plain_prompt_takes_a_search() {
+    let known = contract("0.16.0", Algorithm::Sha256, "0");
+    let first = event(&known, &tokens(0, 2), RequestExtras::default(), false);
+    let later = BlockStored { parent: first.block_hashes.last().copied(), ..first.clone() };
+    let bare = BlockStored { token_ids: Vec::new(), ..first.clone() };
+    let adapted = BlockStored { lora_name: Some("a".to_owned()), ..first.clone() };
+    for identity in [BlockIdentity::Tokens, engine(Algorithm::Sha256, Some("0"))] {
+        let mut stream = Stream::new(identity, "0.16.0");
+        let search = |stream: &Stream, stored: &BlockStored| {
+            let events = [Event::Cleared, Event::Stored(stored.clone())];
+            stream.rig.applier.may_search(&events)
+        };
+        let others = [&later, &bare, &adapted];
+        assert!(others.iter().all(|stored| !search(&stream, stored)));
+        assert!(search(&stream, &first));
+        stream.stored(first.clone());
+        assert!(!search(&stream, &first), "it is known now");
+    }
+}
+
+#[test]
+fn what_was_found_under_another_contract_counts_no_more() {
+    // From 0.29 on, another start where no seed is set.
+    let fixed = |version: &str| Contract::new(version.parse().unwrap(), Algorithm::Sha256, None);
+    let mut stream = Stream::new(engine(Algorithm::Sha256, None), "0.32.0");
+    stream.stored(plain(&fixed("0.32.0").unwrap(), &tokens(0, 1)));
+    assert_eq!(stream.found(), "verified(vllm sha256)");
+    let lora_by_path = contract("0.32.0", Algorithm::Sha256, "0");
+    stream.card = card("0.33.0");
+    stream.events(Vec::new());
+    let same = stream.found();
+    stream.card = EngineCard::default();
+    stream.events(Vec::new());
+    assert_eq!(stream.found(), "unchecked", "no contract is known any more; before: {same}");
+    stream.card = card("0.20.2");
+    stream.events(Vec::new());
+    assert_eq!(stream.found(), "unreproducible(unseeded)");
+    // Differences are explained again under a contract that can be followed.
+    stream.card = card("0.32.0");
+    stream.stored(plain(&lora_by_path, &tokens(0, 1)));
+    assert_eq!(stream.found(), "mismatch(vllm sha256: seed)");
+    // A doubt stays until blocks fit.
+    stream.card = EngineCard::default();
+    stream.events(Vec::new());
+    assert_eq!(stream.found(), "mismatch(vllm sha256: seed)");
 }
