@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use kvasir_balance::PolicyKind;
+use kvasir_balance::SelectionSpec;
 use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;
 use kvasir_testkit::engine::{EngineConfig, FakeEngine, Recorded};
@@ -71,10 +71,11 @@ impl Scene {
             poll_events: false,
             ranks: None,
             rank: None,
+            weight: 100,
         };
         let pool = PoolSpec {
             model: "tiny".to_owned(),
-            policy: PolicyKind::Latency,
+            selection: SelectionSpec::default(),
             tokenizer_dir: Some(staged),
             authorization: None,
             tokens: TokenSpec { parity: ParityMode::Off, ..TokenSpec::default() },
