@@ -72,6 +72,8 @@ pub struct Decision {
     pub detail: &'static str,
     /// What every stage of the selection did.
     pub stages: Vec<Note>,
+    /// The shadow policy, and whether it would have chosen the same endpoint.
+    pub shadow: Option<(&'static str, bool)>,
     /// What it is credited with holding of the prompt.
     pub overlap: Overlap,
     /// Tokens of the prompt beyond that which it was computing for others, or had just computed.
@@ -275,6 +277,7 @@ impl Pool {
             detail: chosen.detail,
             candidates: chosen.considered.len(),
             stages: chosen.notes,
+            shadow: self.selecting.shadow().map(|name| (name, chosen.shadow == Some(place))),
             overlap: candidate.overlap,
             pending: candidate.pending,
             trust: candidate.trust,

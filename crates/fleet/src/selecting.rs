@@ -18,6 +18,7 @@ use crate::pending::PromptKeys;
 #[derive(Debug)]
 pub(crate) struct Selecting {
     policy: &'static str,
+    shadow: Option<&'static str>,
     needs: Needs,
     began: Instant,
     state: Mutex<State>,
@@ -62,12 +63,19 @@ impl Selecting {
         let selection = spec.build(seed);
         let needs = selection.needs();
         let state = State { selection, rng: Rng::new(seed), lives: HashMap::new() };
-        Self { policy: spec.policy.name(), needs, began: Instant::now(), state: Mutex::new(state) }
+        let shadow = spec.shadow.as_ref().map(kvasir_balance::PolicySpec::name);
+        let policy = spec.policy.name();
+        Self { policy, shadow, needs, began: Instant::now(), state: Mutex::new(state) }
     }
 
     /// The policy's name.
     pub(crate) fn policy(&self) -> &'static str {
         self.policy
+    }
+
+    /// The shadow policy's name.
+    pub(crate) fn shadow(&self) -> Option<&'static str> {
+        self.shadow
     }
 
     /// What it reads of a request.

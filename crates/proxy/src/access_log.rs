@@ -144,6 +144,17 @@ impl AccessLog {
         metrics::counter!("kvasir_decisions_total", "model" => model.clone(),
             "policy" => decision.policy, "reason" => decision.reason.as_str())
         .increment(1);
+        if !decision.detail.is_empty() {
+            metrics::counter!("kvasir_decision_details_total", "model" => model.clone(),
+                "policy" => decision.policy, "detail" => decision.detail)
+            .increment(1);
+        }
+        if let Some((policy, agrees)) = decision.shadow {
+            let agrees = if agrees { "true" } else { "false" };
+            metrics::counter!("kvasir_shadow_decisions_total", "model" => model.clone(),
+                "policy" => policy, "agrees" => agrees)
+            .increment(1);
+        }
         metrics::counter!("kvasir_prompts_total", "model" => model.clone(),
             "level" => self.level, "tokens" => self.tokens)
         .increment(1);

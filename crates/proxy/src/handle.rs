@@ -104,10 +104,11 @@ fn answer(
 
 /// The text of `x-kvasir-reason`.
 fn reason(decision: &Decision, level: &str, tokens: &str) -> String {
-    let Decision { policy, reason, overlap, pending, trust, prompt_tokens, .. } = decision;
+    let Decision { policy, reason, detail, overlap, pending, trust, prompt_tokens, .. } = decision;
     let pending = if *pending > 0 { format!("; pending={pending}") } else { String::new() };
+    let detail = if detail.is_empty() { String::new() } else { format!("; detail={detail}") };
     format!(
-        "policy={policy}; reason={}; overlap={}{pending}; prompt={prompt_tokens}; level={level}; \
+        "policy={policy}; reason={}{detail}; overlap={}{pending}; prompt={prompt_tokens}; level={level}; \
          tokens={tokens}; trust={trust}",
         reason.as_str(),
         overlap.resident(),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use kvasir_testkit::client::RawClient;
 use kvasir_testkit::engine::{FakeEngine, Reply};
+use serde_json::{Value, json};
 
 use crate::harness::{COMPLETIONS, Decision, Gateway, Replica, SOON, completion, ids, pool};
 
@@ -16,9 +17,16 @@ struct Scene {
 
 impl Scene {
     async fn new(policy: &str) -> Self {
+        Self::configured(&json!({ "policy": policy })).await
+    }
+
+    /// With these keys in the pool's configuration.
+    async fn configured(keys: &Value) -> Self {
         let (holder, other) = (Replica::start().await, Replica::start().await);
         let mut pool = pool("tiny", &[&other.engine, &holder.engine]);
-        pool["policy"] = policy.into();
+        for (key, value) in keys.as_object().unwrap() {
+            pool[key] = value.clone();
+        }
         let gateway = Gateway::over(pool).await;
         gateway.until_learned(&[&holder, &other]).await;
         let body = completion(&ids(1, 64)).to_string();
@@ -90,7 +98,8 @@ async fn least_load_spreads_a_burst_evenly() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn precise_cache_aware_goes_to_the_holder_even_if_it_is_busy() {
-    let scene = Scene::new("precise_cache_aware").await;
+    let policy = json!({ "name": "precise_cache_aware", "blend": "off", "cold_seed_every": 0 });
+    let scene = Scene::configured(&json!({ "policy": policy })).await;
     let (_busy, engine) = scene.occupy(&ids(1, 4000)).await;
     assert_eq!(engine.url(), scene.holder.url());
     let decision = scene.ask(&ids(1, 65)).await;
@@ -98,7 +107,8 @@ async fn precise_cache_aware_goes_to_the_holder_even_if_it_is_busy() {
     assert_eq!(decision.endpoint, scene.holder.url());
     // What nobody holds goes by load.
     let decision = scene.ask(&ids(3000, 65)).await;
-    assert_eq!((&*decision.reason, decision.overlap), ("no_overlap", 0));
+    assert_eq!((&*decision.policy, &*decision.reason), ("least_load", "least_load"));
+    assert_eq!(decision.overlap, 0);
     assert_eq!(decision.endpoint, scene.other.url());
 }
 
@@ -131,4 +141,40 @@ async fn latency_spreads_prompts_that_nobody_holds() {
         taken.insert(engine.url());
     }
     assert_eq!(taken.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn precise_cache_aware_relieves_a_busy_holder_by_default() {
+    let scene = Scene::new("precise_cache_aware").await;
+    let (_busy, engine) = scene.occupy(&ids(1, 4000)).await;
+    assert_eq!(engine.url(), scene.holder.url());
+    let decision = scene.ask(&ids(1, 65)).await;
+    assert_eq!(decision.endpoint, scene.other.url());
+    let labels = [("detail", "spill_relief"), ("policy", "precise_cache_aware")];
+    scene.gateway.until_metric("kvasir_decision_details_total", &labels, 1.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conversations_stick_where_the_pool_says_so_and_a_shadow_is_only_counted() {
+    let keys = json!({ "policy": "round_robin", "sticky": {}, "shadow": "latency" });
+    let scene = Scene::configured(&keys).await;
+    let body = completion(&ids(1, 65)).to_string();
+    let mut taken = BTreeSet::new();
+    for session in ["a", "b"] {
+        let mut first = None;
+        for _ in 0..4 {
+            let mut client = scene.gateway.connect().await;
+            let named = [("x-session-id", session), ("content-type", "application/json")];
+            client.send("POST", COMPLETIONS, &named, body.as_bytes()).await.unwrap();
+            let decision = Decision::of(&client.response().await.unwrap());
+            let policy = if first.is_some() { "sticky" } else { "round_robin" };
+            assert_eq!(decision.policy, policy);
+            assert_eq!(*first.get_or_insert_with(|| decision.endpoint.clone()), decision.endpoint);
+        }
+        taken.extend(first);
+    }
+    assert_eq!(taken.len(), 2, "each session its own");
+    let of = |agrees| [("policy", "latency"), ("agrees", agrees)];
+    scene.gateway.until_metric("kvasir_shadow_decisions_total", &of("false"), 4.0).await;
+    scene.gateway.until_metric("kvasir_shadow_decisions_total", &of("true"), 4.0).await;
 }

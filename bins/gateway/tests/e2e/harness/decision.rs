@@ -42,6 +42,7 @@ impl Decision {
         let pending = fields.remove("pending").map_or(0, |text| {
             text.parse().ok().filter(|tokens| *tokens > 0).unwrap_or_else(|| panic!("{text}"))
         });
+        fields.remove("detail");
         let mut take = |key| fields.remove(key).unwrap_or_else(|| panic!("no {key} in {text}"));
         let decision = Self {
             endpoint: header("x-kvasir-endpoint").to_owned(),
