@@ -1,4 +1,4 @@
-//! How fast the simulation is: `cargo run --release -p kvasir-sim --example speed -- TRACE REPLICAS
+//! How fast the simulation is: `cargo run --release -p kvasir-sim --example simulation_speed -- TRACE REPLICAS
 //! POLICY TIME_SCALE BLOCK_SIZE`.
 
 use std::io::{self, Write};
