@@ -5,8 +5,8 @@
 //! sent where is known all the same, and kept here from the moment of the choice until
 //!
 //! - the claim is dropped before the answer began: the request failed or its client left;
-//! - [`GRACE`] after the answer began: by then events show the blocks, or nothing will;
-//! - the engine empties its cache ([`PendingSlot::end_computed`]: what had begun to answer is
+//! - `GRACE` after the answer began: by then events show the blocks, or nothing will;
+//! - the engine empties its cache (`PendingSlot::end_computed`: what had begun to answer is
 //!   gone, the rest is still to be computed) or is another process ([`PendingSlot::end_all`]).
 //!
 //! All of it is told the time, so that it can be simulated.
@@ -162,11 +162,11 @@ impl PendingPrefixes {
         PendingSlot { all: Arc::clone(self), number }
     }
 
-    /// How much of each prompt (of the first [`MAX_PROMPTS`]) is pending where, for each way a
+    /// How much of each prompt (of the first `MAX_PROMPTS`) is pending where, for each way a
     /// request's prompts are keyed; nothing for those that nobody uses, and where nothing is
     /// pending at all.
     ///
-    /// All of them together take [`MAX_FIND_STEPS`], shared evenly: what one leaves is the next
+    /// All of them together take `MAX_FIND_STEPS`, shared evenly: what one leaves is the next
     /// ones'. Of a prompt that would take more only the beginning is found.
     #[must_use]
     pub fn find(&self, keyed: &[Option<&PromptKeys>], now: Instant) -> Vec<Vec<Found>> {
@@ -361,7 +361,7 @@ impl Drop for PendingSlot {
 // === impl PendingClaim ===
 
 impl PendingClaim {
-    /// The answer began: the prompts are computed, and pending for [`GRACE`] more, whatever
+    /// The answer began: the prompts are computed, and pending for `GRACE` more, whatever
     /// becomes of the request.
     pub fn computed(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.computed, true) {
