@@ -191,9 +191,9 @@ impl Evidence {
         self.exact && self.of_batch.is_empty()
     }
 
-    /// The prompts as the first way of keying has them.
-    pub(crate) fn first_keys(&self) -> Option<&Arc<PromptKeys>> {
-        self.keyed.first()
+    /// The prompts in the finest blocks that a member keys them in.
+    pub(crate) fn finest_keys(&self) -> Option<&Arc<PromptKeys>> {
+        self.keyed.iter().min_by_key(|keys| keys.block_size)
     }
 
     /// What will be pending at a member that is chosen; `None` where nobody could use it.

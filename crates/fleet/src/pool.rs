@@ -244,7 +244,7 @@ impl Pool {
         exclusions: &[Option<kvasir_balance::Exclusion>],
         first_attempt: bool,
     ) -> Option<Chosen> {
-        let keys = evidence.first_keys();
+        let keys = evidence.finest_keys();
         let query = evidence.traits.query(evidence.prompt_tokens, keys.map(|keys| &**keys));
         let fallback_rate = median_rate(&evidence.endpoints);
         let (now, clock) = (Instant::now(), self.selecting.now());

@@ -44,8 +44,8 @@ async fn warm<'a>(gateway: &Gateway, replicas: &'a [Replica], prompt: &[u32]) ->
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_warm_prompt_goes_to_the_replica_that_holds_it() {
     for (policy, cold, hot) in [
-        ("latency", "least_latency_cold", "least_latency_warm"),
-        ("precise_cache_aware", "no_overlap", "longest_prefix"),
+        ("latency", ("latency", "least_latency_cold"), "least_latency_warm"),
+        ("precise_cache_aware", ("least_load", "least_load"), "longest_prefix"),
     ] {
         let (replicas, gateway) = fleet(policy).await;
         let prompt = ids(1, 70);
@@ -53,8 +53,8 @@ async fn a_warm_prompt_goes_to_the_replica_that_holds_it() {
         let expected = Decision {
             endpoint: first.endpoint.clone(),
             rank: None,
-            policy: policy.to_owned(),
-            reason: cold.to_owned(),
+            policy: cold.0.to_owned(),
+            reason: cold.1.to_owned(),
             overlap: 0,
             pending: 0,
             prompt: 70,
@@ -65,7 +65,8 @@ async fn a_warm_prompt_goes_to_the_replica_that_holds_it() {
         assert_eq!(first, expected);
         let holder = replicas.iter().find(|r| r.url() == first.endpoint).unwrap();
         gateway.until_blocks(holder, 4).await;
-        let expected = Decision { reason: hot.to_owned(), overlap: 64, ..expected };
+        let (policy, reason) = (policy.to_owned(), hot.to_owned());
+        let expected = Decision { policy, reason, overlap: 64, ..expected };
         for _ in 0..4 {
             let response = gateway.post(COMPLETIONS, &completion(&prompt)).await;
             assert_eq!(Decision::of(&response), expected);
