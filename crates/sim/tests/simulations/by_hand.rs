@@ -64,7 +64,7 @@ fn a_burst_with_one_new_prefix_goes_where_the_first_of_it_is_computed() {
     let mut options = simple(2);
     for events in [true, false] {
         options.news.events = events;
-        let report = play_one(&requests, &options, "precise_cache_aware");
+        let report = play_one(&requests, &options, "latency");
         assert_eq!(report.work_by_replica, [816 + 3 * 16, 0], "events: {events}");
         // What is pending is no part of what is predicted.
         close(report.predicted_hit_rate, 0.0);
@@ -86,7 +86,7 @@ fn a_pending_prefix_ends_two_seconds_after_its_first_token() {
     options.news.events = false;
     let hits = |later: f64| {
         let requests = twice(20, 10.0, later);
-        play_one(&requests, &options, "precise_cache_aware").token_hit_rate
+        play_one(&requests, &options, "latency").token_hit_rate
     };
     // The first token comes after 0.1705 s.
     close(hits(2.165), 160.0 / 328.0);

@@ -50,7 +50,7 @@ fn with_one_cache_too_small_even_its_hit_rate_falls_below_round_robins() {
 }
 
 #[test]
-fn ties_by_load_do_not_help_where_one_engine_is_warm_before_the_others() {
+fn a_bound_of_load_helps_where_one_engine_is_warm_before_the_others() {
     // One request ahead of all others: only its engine holds the block that all begin with.
     let mut workload = conversation();
     workload.truncate(300);
@@ -62,10 +62,12 @@ fn ties_by_load_do_not_help_where_one_engine_is_warm_before_the_others() {
     }
     workload.requests.insert(0, asked(0.0, &[(first, 512), (1 << 40, 1)], 1));
     let options = Options { replicas: 8, time_scale: 0.8, ..Options::default() };
-    let comparison = play(&workload, &options, &["precise_cache_aware", "latency"]);
-    let [greedy, latency] = &comparison.policies[..] else { panic!("two policies") };
+    let policies = ["longest_prefix", "precise_cache_aware", "latency"];
+    let comparison = play(&workload, &options, &policies);
+    let [greedy, bounded, latency] = &comparison.policies[..] else { panic!("three policies") };
     assert!(greedy.max_over_mean_work > 7.9, "{}", greedy.max_over_mean_work);
     assert!(greedy.ttft_ms.mean > 10.0 * latency.ttft_ms.mean);
+    assert!(bounded.max_over_mean_work < 2.0, "{}", bounded.max_over_mean_work);
 }
 
 #[test]
