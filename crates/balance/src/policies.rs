@@ -58,6 +58,19 @@ fn smallest_by<K: PartialOrd + Copy>(
     best.get(at).copied()
 }
 
+/// The load at which a candidate is full, `max(1, ceil(percent * load * share / (100 * all)))`:
+/// `percent` of what it would have if `load` requests were spread by their shares of `all`.
+fn load_bound(percent: u64, load: u64, share: u64, all: u64) -> u64 {
+    let parts = u128::from(percent) * u128::from(load) * u128::from(share);
+    let bound = parts.div_ceil(100 * u128::from(all.max(1)));
+    u64::try_from(bound).unwrap_or(u64::MAX).max(1)
+}
+
+/// Requests in flight at all of them.
+fn in_flight(candidates: &[Candidate]) -> u64 {
+    candidates.iter().map(|candidate| u64::from(candidate.load.in_flight)).sum()
+}
+
 /// rolter's least-load score: `1 - load / max(1, the largest load)`, 1 for an idle candidate, with
 /// the load as requests in flight and waiting.
 fn least_load_scores(candidates: &[Candidate]) -> Vec<f64> {

@@ -184,11 +184,7 @@ impl Selection {
         for stage in &mut self.stages {
             match stage {
                 Stage::Policy(policy) => policy.observe(outcome),
-                Stage::Stickiness(pins) => {
-                    if let (Some(session), false) = (outcome.query.session, outcome.answered) {
-                        pins.remove(session, outcome.endpoint);
-                    }
-                }
+                Stage::Stickiness(pins) => pins.observe(outcome),
                 Stage::Eligibility | Stage::Slo(_) => {}
             }
         }

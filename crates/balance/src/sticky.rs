@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::policy::Outcome;
 use crate::view::EndpointId;
 
 /// How conversations stick.
@@ -71,6 +72,13 @@ impl Pins {
             if pins.get(&session).is_some_and(|pin| pin.endpoint == endpoint) {
                 pins.remove(&session);
             }
+        }
+    }
+
+    /// A request that was not answered takes its conversation's pin with it.
+    pub fn observe(&mut self, outcome: &Outcome<'_>) {
+        if let (Some(session), false) = (outcome.query.session, outcome.answered) {
+            self.remove(session, outcome.endpoint);
         }
     }
 

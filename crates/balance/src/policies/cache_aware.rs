@@ -18,7 +18,7 @@ mod seen;
 use serde::{Deserialize, Serialize};
 
 use self::seen::Seen;
-use super::smallest_by;
+use super::{in_flight, load_bound, smallest_by};
 use crate::choice::{Choice, Reason};
 use crate::policy::{Moment, Outcome, Policy};
 use crate::query::{Needs, Query};
@@ -103,7 +103,9 @@ impl CacheAware {
         #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
         let share = |place: usize| seen[place] as f64 / query.prompt_tokens.max(1) as f64;
         let likely = (0..all.len()).filter(|place| share(*place) > self.options.threshold);
-        let holders: Vec<usize> = likely.filter(|place| self.allows(all, *place)).collect();
+        let bound = self.bound(all);
+        let holders: Vec<usize> =
+            likely.filter(|place| u64::from(all[*place].load.in_flight) < bound).collect();
         let most = holders.iter().map(|place| seen[*place]).max()?;
         let best = holders.into_iter().filter(|place| seen[*place] == most);
         let index = smallest_by(best, |place| all[place].load.key(), moment.rng)?;
@@ -111,20 +113,19 @@ impl CacheAware {
         Some(Choice { index, reason: Reason::LikelyPrefix, scores, detail: "" })
     }
 
-    fn allows(&self, all: &[Candidate], place: usize) -> bool {
-        let in_flight = |candidate: &Candidate| candidate.load.in_flight;
+    /// Requests in flight from which on a candidate does not count as a holder; 0 for no holders.
+    fn bound(&self, all: &[Candidate]) -> u64 {
         match self.options.guard {
             Guard::Bound { load_factor_percent } => {
-                let total: u64 = all.iter().map(|c| u64::from(in_flight(c))).sum();
-                let factor = u64::from(load_factor_percent.max(100));
-                let bound = (factor * (total + 1)).div_ceil(100 * all.len().max(1) as u64).max(1);
-                u64::from(in_flight(&all[place])) < bound
+                let percent = u64::from(load_factor_percent.max(100));
+                load_bound(percent, in_flight(all) + 1, 1, all.len() as u64)
             }
             Guard::Imbalance { absolute, relative } => {
-                let most = all.iter().map(in_flight).max().unwrap_or(0);
-                let least = all.iter().map(in_flight).min().unwrap_or(0);
+                let loads = || all.iter().map(|candidate| candidate.load.in_flight);
+                let (most, least) = (loads().max().unwrap_or(0), loads().min().unwrap_or(0));
                 let apart = most - least > absolute;
-                !(apart && f64::from(most) > relative * f64::from(least))
+                let imbalanced = apart && f64::from(most) > relative * f64::from(least);
+                if imbalanced { 0 } else { u64::MAX }
             }
         }
     }

@@ -14,6 +14,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{in_flight, load_bound};
 use crate::choice::{Choice, Reason};
 use crate::hashed::{self, KeyParts};
 use crate::policy::{Moment, Policy};
@@ -54,37 +55,17 @@ impl Policy for Chwbl {
     ) -> Option<Choice> {
         let order = hashed::preferred(self.key.of(query)?, view.candidates);
         let first = *order.first()?;
-        let bounds = Bounds::of(view.candidates, self.load_factor_percent);
+        let percent = u64::from(self.load_factor_percent.max(100));
+        let requests = in_flight(view.candidates) + 1;
+        let weight = |candidate: &Candidate| u64::from(candidate.weight.max(1));
+        let weights = view.candidates.iter().map(weight).sum();
         let below = |place: &usize| {
             let candidate = &view.candidates[*place];
-            u64::from(candidate.load.in_flight) < bounds.of_one(candidate)
+            let bound = load_bound(percent, requests, weight(candidate), weights);
+            u64::from(candidate.load.in_flight) < bound
         };
         let index = order.into_iter().find(below).unwrap_or(first);
         let reason = if index == first { Reason::Hashed } else { Reason::HashedOverflow };
         Some(Choice::plain(index, reason))
-    }
-}
-
-struct Bounds {
-    load_factor_percent: u64,
-    requests: u64,
-    weights: u64,
-}
-
-impl Bounds {
-    fn of(candidates: &[Candidate], load_factor_percent: u32) -> Self {
-        Self {
-            load_factor_percent: u64::from(load_factor_percent.max(100)),
-            requests: candidates.iter().map(|c| u64::from(c.load.in_flight)).sum(),
-            weights: candidates.iter().map(|c| u64::from(c.weight.max(1))).sum(),
-        }
-    }
-
-    fn of_one(&self, candidate: &Candidate) -> u64 {
-        let share = u128::from(self.load_factor_percent)
-            * u128::from(self.requests + 1)
-            * u128::from(candidate.weight.max(1));
-        let bound = share.div_ceil(100 * u128::from(self.weights.max(1)));
-        u64::try_from(bound).unwrap_or(u64::MAX).max(1)
     }
 }

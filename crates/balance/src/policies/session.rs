@@ -58,9 +58,7 @@ impl Policy for Session {
     }
 
     fn observe(&mut self, outcome: &Outcome<'_>) {
-        if let (Some(session), false) = (outcome.query.session, outcome.answered) {
-            self.pins.remove(session, outcome.endpoint);
-        }
+        self.pins.observe(outcome);
     }
 
     fn forget(&mut self, endpoint: EndpointId) {

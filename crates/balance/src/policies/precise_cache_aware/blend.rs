@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use super::options::Capacity;
+use crate::policies::load_bound;
 use crate::view::Candidate;
 
 /// A blend with its numbers.
@@ -72,7 +73,7 @@ impl Holders {
         let longest = |holder: &&Holder| (Reverse(holder.overlap), holder.load, holder.place);
         let best = self.list.iter().min_by_key(longest)?;
         let (loads, capacities) = self.sums();
-        let below = |h: &&Holder| h.load < cap(percent, loads, h.capacity, capacities);
+        let below = |h: &&Holder| h.load < load_bound(percent, loads, h.capacity, capacities);
         let found =
             self.list.iter().filter(below).min_by_key(longest).or_else(|| {
                 self.list.iter().min_by_key(|h| (h.load, Reverse(h.overlap), h.place))
@@ -138,18 +139,11 @@ pub(super) fn relief(
     let loads: u64 = fleet.iter().map(|place| load(*place)).sum();
     let capacities: u64 = fleet.iter().map(|place| capacity(&all[*place])).sum();
     let is_below =
-        |place: usize| load(place) < cap(percent, loads, capacity(&all[place]), capacities);
+        |place: usize| load(place) < load_bound(percent, loads, capacity(&all[place]), capacities);
     if is_below(chosen) {
         return None;
     }
     fleet.into_iter().filter(|place| is_below(*place)).min_by_key(|place| (load(*place), *place))
-}
-
-/// `max(1, ceil(f * ΣL * C / (100 * ΣC)))`.
-fn cap(percent: u64, loads: u64, capacity: u64, capacities: u64) -> u64 {
-    let share = u128::from(percent) * u128::from(loads) * u128::from(capacity);
-    let cap = share.div_ceil(100 * u128::from(capacities.max(1)));
-    u64::try_from(cap).unwrap_or(u64::MAX).max(1)
 }
 
 /// The capacity of each: scaled by the weight first (above 100 counts as 100), then held within 1 and
