@@ -314,7 +314,7 @@ impl Pool {
             prefill_rate: member.learned_prefill_rate().unwrap_or(fallback_rate),
             ttft_ms: member.first_tokens().get(now),
             weight: member.weight(),
-            capacity_blocks: member.card().filter(|_| blocks).and_then(|card| card.blocks),
+            capacity_blocks: if blocks { member.card().and_then(|card| card.blocks) } else { None },
             resident_blocks: if blocks { member.resident_blocks() } else { None },
             lmcache_occupancy: None,
         }

@@ -37,6 +37,8 @@ pub(crate) struct State {
 /// Who asks, and how the request begins, besides its prompt's keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Traits {
+    /// What is read of them.
+    needs: Needs,
     session: Option<u64>,
     token_head: Option<u64>,
     text_head: Option<u64>,
@@ -143,6 +145,7 @@ impl Traits {
     pub(crate) fn of(tokens: &PromptTokens<'_>, needs: Needs) -> Self {
         let first = tokens.prompts.and_then(|prompts| prompts.first());
         Self {
+            needs,
             session: None,
             token_head: first.filter(|_| needs.head).and_then(|prompt| digest_of_tokens(prompt)),
             text_head: None,
@@ -152,8 +155,9 @@ impl Traits {
     }
 
     pub(crate) fn ask(&mut self, session: Option<&str>, text: &[u8]) {
+        let session = session.filter(|_| self.needs.session);
         self.session = session.map(|session| digest(session.as_bytes()));
-        if self.token_head.is_none() {
+        if self.needs.head && self.token_head.is_none() {
             self.text_head = digest_of_text(text);
         }
     }
