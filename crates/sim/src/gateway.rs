@@ -104,7 +104,7 @@ impl Gateway {
             let picture =
                 Picture::new(Arc::clone(&inventory), BlockIdentity::Tokens)?.completed_by_refills();
             Some(Member {
-                id: id_of(u16::try_from(place).ok()?),
+                id: EndpointId::of(&format!("replica-{place}")),
                 following: Following::new(picture, pending.slot(), events, seed ^ place as u64),
                 card: EngineCard {
                     blocks: Some(*blocks),
@@ -151,6 +151,7 @@ impl Gateway {
         let pending = self.pending.find(&[Some(&*keys)], self.clock.instant(now));
         let pending = pending.into_iter().next().unwrap_or_default();
         let fallback = median_rate(self.members.iter().filter_map(|member| member.rate.get()));
+        let blocks = self.player.needs().blocks;
         let candidates: Vec<Candidate> = eligible
             .iter()
             .map(|place| {
@@ -158,7 +159,10 @@ impl Gateway {
                 let overlap = member.following.picture.credited(&overlaps);
                 let resident = overlap.resident();
                 let pending = member.following.pending(&pending, keys.block_size, resident);
-                Candidate { pending, ..member.candidate(overlap, self.typical_prompt, fallback) }
+                Candidate {
+                    pending,
+                    ..member.candidate(overlap, self.typical_prompt, fallback, blocks)
+                }
             })
             .collect();
         let extras: Vec<Extra> =
@@ -229,8 +233,9 @@ impl Gateway {
         if std::mem::replace(&mut reservation.told, true) {
             return;
         }
-        let query = &query_of(reservation.prompt_tokens, &reservation.keys);
-        let endpoint = id_of(reservation.replica);
+        let Some(member) = self.members.get(usize::from(reservation.replica)) else { return };
+        let (query, endpoint) =
+            (&query_of(reservation.prompt_tokens, &reservation.keys), member.id);
         let now = Duration::from_nanos(now);
         self.player.observe(&Outcome { query, endpoint, answered, now });
     }
@@ -258,7 +263,7 @@ impl Gateway {
                 member.signals = Signals { own_in_flight, ..signals };
             }
             None => {
-                self.player.forget(id_of(replica));
+                self.player.forget(member.id);
                 member.following.gone();
                 member.signals = Signals::default();
                 member.rate = PrefillRate::default();
@@ -281,10 +286,6 @@ fn query_of(prompt_tokens: u64, keys: &PromptKeys) -> Query<'_> {
     Query { prompt_tokens, prefix, ..Query::default() }
 }
 
-fn id_of(replica: u16) -> EndpointId {
-    EndpointId::of(&format!("replica-{replica}"))
-}
-
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
 fn whole(count: f64) -> u32 {
     count.clamp(0.0, f64::from(u32::MAX)) as u32
@@ -299,6 +300,7 @@ impl Member {
         overlap: kvasir_inventory::Overlap,
         typical_prompt: u64,
         fallback_rate: f64,
+        blocks: bool,
     ) -> Candidate {
         let Signals { running, waiting, own_in_flight, .. } = self.signals;
         let foreign = u64::from(foreign_waiting(running, waiting, own_in_flight));
@@ -315,10 +317,14 @@ impl Member {
                 kv_usage: self.signals.kv_usage,
             },
             prefill_rate: self.rate.get().unwrap_or(fallback_rate),
-            capacity_blocks: self.card.blocks,
-            resident_blocks: Some(self.following.picture.blocks().iter().sum::<usize>() as u64),
+            capacity_blocks: self.card.blocks.filter(|_| blocks),
+            resident_blocks: blocks.then(|| self.resident_blocks()),
             ..Candidate::default()
         }
+    }
+
+    fn resident_blocks(&self) -> u64 {
+        self.following.picture.blocks().iter().sum::<usize>() as u64
     }
 
     fn extra(&self) -> Extra {

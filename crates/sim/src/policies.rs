@@ -14,8 +14,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use kvasir_balance::{
-    Candidate, EndpointId, FleetView, Members, Moment, Outcome, PolicyKind, Query, Rng, Selection,
-    SelectionSpec,
+    Candidate, EndpointId, FleetView, Members, Moment, Needs, Outcome, PolicyKind, Query, Rng,
+    Selection, SelectionSpec,
 };
 
 use crate::gateway::Extra;
@@ -102,6 +102,11 @@ pub(crate) struct Player {
 }
 
 impl Player {
+    /// What it reads of requests and engines besides what all do.
+    pub(crate) fn needs(&self) -> Needs {
+        self.own.as_ref().map(Selection::needs).unwrap_or_default()
+    }
+
     /// The chosen candidate's place; `None` when there is none.
     pub(crate) fn choose(
         &mut self,
