@@ -42,6 +42,8 @@ mod selecting;
 mod signals;
 mod spec;
 mod task;
+#[cfg(test)]
+mod test_events;
 mod token_headers;
 mod token_oracle;
 mod tokenizer;

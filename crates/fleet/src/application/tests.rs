@@ -1,7 +1,7 @@
 use std::time::Instant;
 
 use kvasir_inventory::{EngineHash, Limits, Tier};
-use kvasir_kv_events::{Batch, BlockRemoved, BlockStored, Medium, Schema};
+use kvasir_kv_events::{BlockRemoved, BlockStored, Medium};
 use kvasir_kv_hash::KeySpace;
 
 use super::*;
@@ -9,30 +9,13 @@ use crate::identity::BlockIdentity;
 use crate::pending::{Chain, PendingPrefixes, PromptKeys};
 use crate::ranks::Ranks;
 use crate::spec::RankAddressing;
-
-fn batch(events: Vec<Event>) -> Update {
-    let batch = Batch { ts: 0.0, rank: None, events, unknown_events: 0 };
-    Update::Batch { seq: 0, replayed: false, batch, payload: Arc::default() }
-}
+use crate::test_events::{self, batch};
 
 /// The blocks after one that nobody knows.
 fn stored(blocks: u64, block_size: u32) -> Event {
-    Event::Stored(BlockStored {
-        block_hashes: (0..blocks).map(EngineHash).collect(),
-        parent: Some(EngineHash(u64::MAX)),
-        token_ids: vec![7; blocks as usize * block_size as usize],
-        block_size,
-        lora_id: None,
-        lora_name: None,
-        medium: Medium::Known(Tier::Device),
-        extra_keys: None,
-        cache_salt: None,
-        group: None,
-        spec_kind: None,
-        sliding_window: None,
-        lookahead_token_ids: None,
-        schema: Schema::Paired,
-    })
+    let tokens = vec![7; blocks as usize * block_size as usize];
+    let parent = Some(EngineHash(u64::MAX));
+    Event::Stored(BlockStored { parent, ..test_events::stored(0..blocks, tokens, block_size) })
 }
 
 #[test]

@@ -1,9 +1,10 @@
 use kvasir_inventory::Limits;
-use kvasir_kv_events::{Batch, Medium, Schema, SpecKind, Why};
+use kvasir_kv_events::{Medium, SpecKind, Why};
 use kvasir_kv_hash::KeySpace;
 
 use super::*;
 use crate::credit::Credit;
+use crate::test_events;
 
 mod hashes;
 
@@ -38,22 +39,7 @@ impl Rig {
 
 /// Blocks 1 to `count` of a prompt.
 fn stored(count: u32) -> BlockStored {
-    BlockStored {
-        block_hashes: (1..=count).map(|n| kvasir_inventory::EngineHash(u64::from(n))).collect(),
-        parent: None,
-        token_ids: prompt(count),
-        block_size: SIZE,
-        lora_id: None,
-        lora_name: None,
-        medium: Medium::Known(Tier::Device),
-        extra_keys: None,
-        cache_salt: None,
-        group: None,
-        spec_kind: None,
-        sliding_window: None,
-        lookahead_token_ids: None,
-        schema: Schema::Paired,
-    }
+    test_events::stored((1..=count).map(u64::from), prompt(count), SIZE)
 }
 
 fn prompt(blocks: u32) -> Vec<u32> {
@@ -121,9 +107,7 @@ fn states_behind_several_blocks_are_followed() {
         group: Some(group),
     };
     let remove = |rig: &mut Rig, group, hash| {
-        let events = vec![Event::Removed(removed(group, hash))];
-        let batch = Batch { ts: 0.0, rank: None, events, unknown_events: 0 };
-        let update = Update::Batch { seq: 0, replayed: false, batch, payload: Arc::default() };
+        let update = test_events::batch(vec![Event::Removed(removed(group, hash))]);
         rig.applier.apply(&update, &EngineCard::default());
     };
     remove(&mut rig, 1, 4);
@@ -219,8 +203,7 @@ fn blocks_that_look_ahead_differently_are_not_understood() {
 fn a_clear_empties_every_tier_however_often_it_comes_and_costs_no_trust() {
     let mut rig = Rig::new(Limits::default());
     let clear = |rig: &mut Rig| {
-        let batch = Batch { ts: 0.0, rank: None, events: vec![Event::Cleared], unknown_events: 0 };
-        let update = Update::Batch { seq: 0, replayed: false, batch, payload: Arc::default() };
+        let update = test_events::batch(vec![Event::Cleared]);
         rig.applier.apply(&update, &EngineCard::default());
     };
     for _ in 0..2 {
@@ -255,9 +238,7 @@ fn alias(rig: &mut Rig, extra_keys: Option<&[Vec<kvasir_kv_events::ExtraKey>]>) 
 }
 
 fn update(stored: BlockStored) -> Update {
-    let events = vec![Event::Stored(stored)];
-    let batch = Batch { ts: 0.0, rank: None, events, unknown_events: 0 };
-    Update::Batch { seq: 0, replayed: false, batch, payload: Arc::default() }
+    test_events::batch(vec![Event::Stored(stored)])
 }
 
 fn offload() -> BlockStored {

@@ -1,29 +1,13 @@
-use kvasir_inventory::{EngineHash, Limits};
-use kvasir_kv_events::{Batch, BlockStored, Event, Medium, Schema};
+use kvasir_inventory::Limits;
+use kvasir_kv_events::Event;
 use kvasir_kv_hash::KeySpace;
 
 use super::*;
+use crate::test_events::{self, batch};
 
 fn stored(block_size: u32) -> Update {
-    let stored = BlockStored {
-        block_hashes: vec![EngineHash(1)],
-        parent: None,
-        token_ids: vec![7; block_size as usize],
-        block_size,
-        lora_id: None,
-        lora_name: None,
-        medium: Medium::Known(Tier::Device),
-        extra_keys: None,
-        cache_salt: None,
-        group: None,
-        spec_kind: None,
-        sliding_window: None,
-        lookahead_token_ids: None,
-        schema: Schema::Paired,
-    };
-    let batch =
-        Batch { ts: 0.0, rank: None, events: vec![Event::Stored(stored)], unknown_events: 0 };
-    Update::Batch { seq: 0, replayed: false, batch, payload: Arc::default() }
+    let tokens = vec![7; block_size as usize];
+    batch(vec![Event::Stored(test_events::stored([1], tokens, block_size))])
 }
 
 #[test]

@@ -75,8 +75,7 @@ impl Stream {
     }
 
     fn events(&mut self, events: Vec<Event>) {
-        let batch = Batch { ts: 0.0, rank: None, events, unknown_events: 0 };
-        self.update(&Update::Batch { seq: 0, replayed: false, batch, payload: Arc::default() });
+        self.update(&test_events::batch(events));
     }
 
     fn stored(&mut self, stored: BlockStored) {
