@@ -1,27 +1,34 @@
 //! Decisions written down: what was known, what was chosen and why, and the same decision made again.
 //!
 //! A decision log is one [`Line`] of JSON after the other. It holds digests, names and numbers, no
-//! prompts.
+//! prompts. Digests and seeds are text of 16 hexadecimal digits.
 
+mod again;
 mod endpoint;
+mod hex;
 mod replay;
+mod what_if;
 
 use kvasir_kv_hash::BlockKey;
 use serde::{Deserialize, Serialize};
 
-pub use self::endpoint::EndpointRecord;
-pub use self::replay::{Differs, Replay, ReplayError};
+pub use self::endpoint::{EndpointRecord, OverlapRecord};
+pub use self::replay::{Differs, Memory, Replay, ReplayError};
+pub use self::what_if::{Expected, WhatIf, WhatIfFound};
 use crate::exclusion::Exclusion;
 use crate::policies::ttft_cost;
 use crate::query::{Prefix, Query};
 use crate::select::{Decision, Members};
 use crate::spec::SelectionSpec;
 
+/// The form of logs that are written, and can be read.
+pub const FORMAT: u32 = 1;
+
 /// One line of a decision log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "line", rename_all = "snake_case")]
 pub enum Line {
-    /// The first line.
+    /// The first line of a file.
     Start(Start),
     /// A decision.
     Decision(DecisionRecord),
@@ -32,29 +39,56 @@ pub enum Line {
         /// Its name.
         endpoint: String,
     },
+    /// Here lines could not be written.
+    Missing {
+        /// How many.
+        lines: u64,
+    },
 }
 
 /// How decisions are made from here on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// The form of the log: 1.
+    /// The form of the log: [`FORMAT`].
     pub format: u32,
+    /// The release that wrote it.
+    #[serde(default)]
+    pub version: String,
     /// The pool's model.
     pub model: String,
     /// Its stages.
     pub selection: SelectionSpec,
-    /// The seed of the shadow policy's chance.
+    /// The seed of the shadow policy's chance; of a gateway it is random, and tells one run from
+    /// another.
+    #[serde(with = "hex")]
     pub seed: u64,
+    /// How many lines of the same run are before this one, in files before this: what policies
+    /// remember goes on. Missing lines count, lines `start` and `missing` do not. 0 where a run
+    /// begins.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub continues: u64,
+    /// The wall clock when the pool's clock was 0, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_unix_ms: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// One decision: everything that went into it, and what came out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DecisionRecord {
-    /// Its number in the log.
+    /// Its number in the run.
     pub id: u64,
     /// When, in microseconds on the pool's clock.
     pub at_us: u64,
+    /// The request's id, as the client gave it in `x-request-id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     /// The state of the random source before it.
+    #[serde(with = "hex")]
     pub seed: u64,
     /// The request.
     pub query: QueryRecord,
@@ -73,24 +107,24 @@ pub struct QueryRecord {
     /// [`Query::prompt_tokens`].
     pub prompt_tokens: u64,
     /// [`Query::session`].
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(with = "hex::option", skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// [`Prefix::keys`].
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// [`Prefix::keys`], where a stage of the pool reads them: there may be thousands.
+    #[serde(with = "hex::list", skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<u64>,
     /// [`Prefix::tokens_per_key`].
     pub tokens_per_key: u32,
     /// [`Prefix::token_head`].
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(with = "hex::option", skip_serializing_if = "Option::is_none")]
     pub token_head: Option<u64>,
     /// [`Prefix::text_head`].
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(with = "hex::option", skip_serializing_if = "Option::is_none")]
     pub text_head: Option<u64>,
     /// [`Prefix::adapter`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
     /// [`Prefix::salt`].
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(with = "hex::option", skip_serializing_if = "Option::is_none")]
     pub salt: Option<u64>,
     /// [`Prefix::tools`].
     pub tools: bool,
@@ -144,13 +178,45 @@ pub struct OutcomeRecord {
 
 /// The moment of a decision, for its record.
 #[derive(Clone, Copy, Debug)]
-pub struct Made {
-    /// The decision's number in the log.
+pub struct Made<'a> {
+    /// The decision's number in the run.
     pub id: u64,
+    /// The request's id, where the client gave one.
+    pub request_id: Option<&'a str>,
     /// When, in microseconds on the pool's clock.
     pub at_us: u64,
     /// The state of the random source before it ([`crate::Rng::state`]).
     pub seed: u64,
+}
+
+// === impl Line ===
+
+impl Line {
+    /// How many lines that drive a selection it is or stands for, as [`Start::continues`] counts.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        match self {
+            Self::Start(_) => 0,
+            Self::Decision(_) | Self::Outcome(_) | Self::Forget { .. } => 1,
+            Self::Missing { lines } => *lines,
+        }
+    }
+}
+
+// === impl Start ===
+
+impl Start {
+    /// The beginning of a run of `model`'s pool.
+    #[must_use]
+    pub fn new(model: String, selection: SelectionSpec, seed: u64) -> Self {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let (continues, clock_unix_ms) = (0, None);
+        Self { format: FORMAT, version, model, selection, seed, continues, clock_unix_ms }
+    }
+
+    fn check(&self) -> Result<(), ReplayError> {
+        if self.format == FORMAT { Ok(()) } else { Err(ReplayError::Format(self.format)) }
+    }
 }
 
 // === impl DecisionRecord ===
@@ -159,7 +225,7 @@ impl DecisionRecord {
     /// Writes a decision down. `names` are those of the members, in their order.
     #[must_use]
     pub fn new(
-        made: Made,
+        made: Made<'_>,
         query: &Query<'_>,
         members: &Members<'_>,
         names: &[impl AsRef<str>],
@@ -183,10 +249,11 @@ impl DecisionRecord {
                 }
             }
         }
-        let Made { id, at_us, seed } = made;
+        let Made { id, request_id, at_us, seed } = made;
         let choice = decision.map(|decision| ChoiceRecord::new(decision, name));
-        let query = QueryRecord::new(query);
-        Self { id, at_us, seed, query, first_attempt: members.first_attempt, endpoints, choice }
+        let (query, first_attempt) = (QueryRecord::new(query), members.first_attempt);
+        let request_id = request_id.map(str::to_owned);
+        Self { id, at_us, request_id, seed, query, first_attempt, endpoints, choice }
     }
 }
 

@@ -99,6 +99,27 @@ impl PolicySpec {
         self.kind().name()
     }
 
+    /// Whether its choices depend on the decisions before.
+    #[must_use]
+    pub fn remembers(&self) -> bool {
+        match self {
+            Self::PreciseCacheAware(_)
+            | Self::CacheAware(_)
+            | Self::RoundRobin
+            | Self::Weighted
+            | Self::Session(_) => true,
+            Self::Latency
+            | Self::Ttft
+            | Self::PrecisePipeline
+            | Self::LmcacheAware
+            | Self::LeastLoad(_)
+            | Self::PowerOfTwo
+            | Self::Random
+            | Self::ConsistentHash(_)
+            | Self::Chwbl(_) => false,
+        }
+    }
+
     /// The policy itself, with nothing remembered.
     #[must_use]
     pub fn build(&self) -> Box<dyn Policy> {
@@ -186,6 +207,15 @@ impl SelectionSpec {
     #[must_use]
     pub fn of(policy: impl Into<PolicySpec>) -> Self {
         Self { policy: policy.into(), ..Self::default() }
+    }
+
+    /// Whether its choices depend on the decisions before; the shadow's are none of them.
+    #[must_use]
+    pub fn remembers(&self) -> bool {
+        self.slo_ttft_ms.is_some()
+            || self.sticky.is_some()
+            || self.policy.remembers()
+            || self.fallback.remembers()
     }
 
     /// The stages, with nothing remembered. `seed` is for the shadow policy's chance.

@@ -20,7 +20,7 @@ const NAMES: [&str; 4] = ["http://a", "http://b", "http://c#0", "http://c#1"];
 /// Plays random traffic against a selection and returns its log.
 fn log_of(spec: &SelectionSpec, seed: u64) -> Vec<String> {
     let mut selection = spec.build(seed);
-    let start = Start { format: 1, model: "m".to_owned(), selection: spec.clone(), seed };
+    let start = Start::new("m".to_owned(), spec.clone(), seed);
     let mut lines = vec![to_string(&Line::Start(start)).unwrap()];
     let (mut rng, mut world) = (Rng::new(seed), Rng::new(seed ^ 1));
     for id in 0..200_u64 {
@@ -39,7 +39,8 @@ fn log_of(spec: &SelectionSpec, seed: u64) -> Vec<String> {
         let (candidates, exclusions) = fleet(&mut world);
         let first_attempt = world.below(2) == 0;
         let members = Members { candidates: &candidates, exclusions: &exclusions, first_attempt };
-        let made = Made { id, at_us: id * 1_000_000, seed: rng.state() };
+        let at_us = id * 1_000_000;
+        let made = Made { id, request_id: Some("r"), at_us, seed: rng.state() };
         let now = Duration::from_secs(id);
         let decision = selection.select(&query, &members, &mut Moment { now, rng: &mut rng });
         let record = DecisionRecord::new(made, &query, &members, &NAMES, decision.as_ref());

@@ -48,7 +48,8 @@ pub struct EndpointRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lmcache_occupancy: Option<f64>,
     /// Seconds until it would answer this request, as far as is known.
-    pub expected_ttft_s: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_ttft_s: Option<f64>,
     /// Its score, in the policy's own unit; lower is better. Only where candidates were compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
@@ -66,6 +67,14 @@ pub struct OverlapRecord {
     pub disk: u32,
     /// Elsewhere.
     pub remote: u32,
+}
+
+impl OverlapRecord {
+    /// In all tiers.
+    #[must_use]
+    pub fn resident(&self) -> u64 {
+        [self.device, self.host, self.disk, self.remote].into_iter().map(u64::from).sum()
+    }
 }
 
 impl EndpointRecord {
@@ -97,7 +106,7 @@ impl EndpointRecord {
             capacity_blocks: candidate.capacity_blocks,
             resident_blocks: candidate.resident_blocks,
             lmcache_occupancy: candidate.lmcache_occupancy,
-            expected_ttft_s,
+            expected_ttft_s: Some(expected_ttft_s).filter(|seconds| seconds.is_finite()),
             score: None,
         }
     }

@@ -1,23 +1,37 @@
 //! Logged decisions, made again.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::time::Duration;
 
-use super::{DecisionRecord, EndpointRecord, Line, OutcomeRecord, QueryRecord, exclusion_of};
-use crate::exclusion::Exclusion;
-use crate::policy::{Moment, Outcome};
-use crate::rng::Rng;
-use crate::select::{Members, Selection};
-use crate::view::{Candidate, EndpointId};
+use super::again::Again;
+use super::{ChoiceRecord, FORMAT, Line, Start};
 
 /// Makes logged decisions again, in their order, and compares.
 #[derive(Debug, Default)]
 pub struct Replay {
-    selection: Option<Selection>,
-    /// Decisions whose outcome has not come yet, bounded.
-    open: HashMap<u64, (QueryRecord, EndpointId)>,
+    run: Option<Run>,
     decisions: u64,
+}
+
+/// One run of a pool, as far as it was read.
+#[derive(Debug)]
+struct Run {
+    start: Start,
+    again: Again,
+    /// Lines that drove the selection, as [`Start::continues`] counts them.
+    lines: u64,
+    memory: Memory,
+}
+
+/// Whether the selection remembers now what it remembered in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Memory {
+    /// It does, or has none.
+    #[default]
+    Known,
+    /// What came before the first file was not read.
+    BeganLater,
+    /// Lines are missing.
+    LinesMissing,
 }
 
 /// A decision that came out otherwise.
@@ -25,10 +39,10 @@ pub struct Replay {
 pub struct Differs {
     /// Its number.
     pub id: u64,
-    /// The endpoint of the log; `None` where none could be chosen.
-    pub logged: Option<String>,
-    /// The endpoint now.
-    pub now: Option<String>,
+    /// What the log has; `None` where nothing could be chosen.
+    pub logged: Option<ChoiceRecord>,
+    /// What comes out now.
+    pub now: Option<ChoiceRecord>,
 }
 
 /// A line that cannot be replayed.
@@ -40,17 +54,25 @@ pub enum ReplayError {
     Format(u32),
     /// There is no such exclusion.
     Exclusion(String),
+    /// A policy reads what is only logged where the pool's own policy reads it.
+    Keys {
+        /// The policy.
+        policy: &'static str,
+        /// The policy the log was written under.
+        logged: &'static str,
+    },
 }
-
-/// Outcomes are waited for this many decisions at most.
-const MAX_OPEN: usize = 100_000;
 
 impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotStarted => f.write_str("the log does not begin with a line `start`"),
-            Self::Format(format) => write!(f, "a log of format {format}; format 1 is known"),
+            Self::Format(format) => write!(f, "a log of format {format}; format {FORMAT} is known"),
             Self::Exclusion(word) => write!(f, "unknown exclusion `{word}`"),
+            Self::Keys { policy, logged } => write!(
+                f,
+                "`{policy}` reads the keys of prompts, which a log written under `{logged}` has not"
+            ),
         }
     }
 }
@@ -59,53 +81,89 @@ impl std::error::Error for ReplayError {}
 
 impl fmt::Display for Differs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "none".to_owned());
-        let (logged, now) = (name(&self.logged), name(&self.now));
-        write!(f, "decision {}: {logged} in the log, {now} now", self.id)
+        let Self { id, logged, now } = self;
+        let name = |choice: &Option<ChoiceRecord>| {
+            choice.as_ref().map_or_else(|| "none".to_owned(), |choice| choice.endpoint.clone())
+        };
+        write!(f, "decision {id}: {} in the log, {} now", name(logged), name(now))?;
+        match (logged, now) {
+            (Some(logged), Some(now)) if logged.endpoint == now.endpoint => {
+                let (field, was, is) = first_difference(logged, now);
+                write!(f, "; {field}: {was} in the log, {is} now")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What of two choices of one endpoint differs.
+fn first_difference(logged: &ChoiceRecord, now: &ChoiceRecord) -> (&'static str, String, String) {
+    let stages = |choice: &ChoiceRecord| {
+        let one = |s: &super::StageRecord| format!("{}={}({})", s.stage, s.outcome, s.left);
+        choice.stages.iter().map(one).collect::<Vec<_>>().join(", ")
+    };
+    let fields = |choice: &ChoiceRecord| {
+        [
+            ("policy", choice.policy.clone()),
+            ("reason", choice.reason.clone()),
+            ("detail", choice.detail.clone()),
+            ("runner-up", choice.runner_up.clone().unwrap_or_else(|| "none".to_owned())),
+            ("stages", stages(choice)),
+        ]
+    };
+    let pairs = fields(logged).into_iter().zip(fields(now));
+    let mut differing = pairs.filter(|(was, is)| was != is);
+    differing.next().map_or_else(Default::default, |((field, was), (_, is))| (field, was, is))
+}
+
+impl Memory {
+    /// Why it is not known, for people; empty where it is.
+    #[must_use]
+    pub fn why_unknown(self) -> &'static str {
+        match self {
+            Self::Known => "",
+            Self::BeganLater => "the log goes on from a file that was not read before it",
+            Self::LinesMissing => "lines are missing in the log",
+        }
     }
 }
 
 impl Replay {
-    /// Takes the next line; what differs, if it is a decision that comes out otherwise.
+    /// Takes the next line; what differs, if it is a decision that comes out otherwise. All of a
+    /// choice is compared except the shadow policy's.
     ///
     /// # Errors
     ///
     /// When the line cannot be replayed.
     pub fn line(&mut self, line: &Line) -> Result<Option<Differs>, ReplayError> {
         if let Line::Start(start) = line {
-            if start.format != 1 {
-                return Err(ReplayError::Format(start.format));
-            }
-            self.selection = Some(start.selection.build(start.seed));
-            self.open.clear();
-            return Ok(None);
+            return self.start(start).map(|()| None);
         }
-        let selection = self.selection.as_mut().ok_or(ReplayError::NotStarted)?;
+        let run = self.run.as_mut().ok_or(ReplayError::NotStarted)?;
+        run.lines = run.lines.saturating_add(line.entries());
         match line {
             Line::Start(_) => Ok(None),
             Line::Decision(record) => {
                 self.decisions += 1;
-                let now = again(selection, record)?;
-                let logged = record.choice.as_ref().map(|choice| choice.endpoint.clone());
-                if let Some(name) = &logged
-                    && self.open.len() < MAX_OPEN
-                {
-                    let endpoint = EndpointId::of(name);
-                    self.open.insert(record.id, (record.query.clone(), endpoint));
-                }
+                let now = run.again.decide(record)?;
+                let without = |choice: &Option<ChoiceRecord>| {
+                    choice.clone().map(|choice| ChoiceRecord { shadow: None, ..choice })
+                };
+                let (logged, now) = (without(&record.choice), without(&now));
                 Ok((logged != now).then_some(Differs { id: record.id, logged, now }))
             }
-            Line::Outcome(OutcomeRecord { of, answered, at_us }) => {
-                if let Some((query, endpoint)) = self.open.remove(of) {
-                    let keys = query.keys();
-                    let query = &query.query(&keys);
-                    let (answered, now) = (*answered, Duration::from_micros(*at_us));
-                    selection.observe(&Outcome { query, endpoint, answered, now });
-                }
+            Line::Outcome(outcome) => {
+                run.again.outcome(outcome);
                 Ok(None)
             }
             Line::Forget { endpoint } => {
-                selection.forget(EndpointId::of(endpoint));
+                run.again.forget(endpoint);
+                Ok(None)
+            }
+            Line::Missing { .. } => {
+                if run.start.selection.remembers() {
+                    run.memory = Memory::LinesMissing;
+                }
                 Ok(None)
             }
         }
@@ -116,33 +174,32 @@ impl Replay {
     pub fn decisions(&self) -> u64 {
         self.decisions
     }
-}
 
-fn again(
-    selection: &mut Selection,
-    record: &DecisionRecord,
-) -> Result<Option<String>, ReplayError> {
-    let candidates: Vec<Candidate> =
-        record.endpoints.iter().map(EndpointRecord::candidate).collect();
-    let exclusions: Vec<Option<Exclusion>> = record
-        .endpoints
-        .iter()
-        .map(|endpoint| match &endpoint.exclusion {
-            None => Ok(None),
-            Some(word) => {
-                let known = exclusion_of(word);
-                known.map(Some).ok_or_else(|| ReplayError::Exclusion(word.clone()))
-            }
-        })
-        .collect::<Result<_, _>>()?;
-    let keys = record.query.keys();
-    let members = Members {
-        candidates: &candidates,
-        exclusions: &exclusions,
-        first_attempt: record.first_attempt,
-    };
-    let mut rng = Rng::new(record.seed);
-    let mut moment = Moment { now: Duration::from_micros(record.at_us), rng: &mut rng };
-    let decision = selection.select(&record.query.query(&keys), &members, &mut moment);
-    Ok(decision.and_then(|d| record.endpoints.get(d.index)).map(|chosen| chosen.name.clone()))
+    /// Whether decisions can be expected to come out as they are in the log.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        self.run.as_ref().map(|run| run.memory).unwrap_or_default()
+    }
+
+    fn start(&mut self, start: &Start) -> Result<(), ReplayError> {
+        start.check()?;
+        let follows = |run: &Run| {
+            let known = &run.start;
+            start.continues > 0
+                && start.continues == run.lines
+                && (start.seed, &start.model) == (known.seed, &known.model)
+                && start.selection == known.selection
+        };
+        if self.run.as_ref().is_some_and(follows) {
+            return Ok(());
+        }
+        let later = start.continues > 0 && start.selection.remembers();
+        self.run = Some(Run {
+            start: start.clone(),
+            again: Again::new(start.selection.build(start.seed)),
+            lines: start.continues,
+            memory: if later { Memory::BeganLater } else { Memory::Known },
+        });
+        Ok(())
+    }
 }

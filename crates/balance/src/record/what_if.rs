@@ -1,0 +1,122 @@
+//! Logged decisions under another policy.
+
+use super::again::Again;
+use super::{DecisionRecord, EndpointRecord, Line, ReplayError};
+use crate::select::Selection;
+use crate::spec::{PolicySpec, SelectionSpec};
+
+/// Makes logged decisions under another policy and adds up what it would have chosen.
+///
+/// Each decision is made by what was known of the endpoints in the log: what another choice would
+/// have changed for later decisions (caches, load) is not followed, and outcomes are those of the
+/// log.
+#[derive(Debug)]
+pub struct WhatIf {
+    policy: PolicySpec,
+    again: Option<Again>,
+    found: WhatIfFound,
+}
+
+/// What was found so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WhatIfFound {
+    /// Decisions made again.
+    pub decisions: u64,
+    /// Those with another endpoint, or with none where the log has one.
+    pub otherwise: u64,
+    /// Decisions with an endpoint both in the log and now: the sums below are of these.
+    pub compared: u64,
+    /// Prompt tokens.
+    pub prompt_tokens: u64,
+    /// The endpoints of the log.
+    pub logged: Expected,
+    /// The endpoints chosen now.
+    pub now: Expected,
+}
+
+/// What was expected of endpoints, summed over decisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Expected {
+    /// Tokens of the prompts they held.
+    pub cached_tokens: u64,
+    /// Tokens beyond that they were computing for others.
+    pub pending_tokens: u64,
+    /// Seconds until they would answer.
+    pub ttft_s: f64,
+}
+
+impl WhatIf {
+    /// Under this policy, with the other stages of the log.
+    #[must_use]
+    pub fn new(policy: PolicySpec) -> Self {
+        Self { policy, again: None, found: WhatIfFound::default() }
+    }
+
+    /// What was found so far.
+    #[must_use]
+    pub fn found(&self) -> WhatIfFound {
+        self.found
+    }
+
+    /// Takes the next line.
+    ///
+    /// # Errors
+    ///
+    /// When the line cannot be replayed, or the log has not what the policy reads.
+    pub fn line(&mut self, line: &Line) -> Result<(), ReplayError> {
+        if let Line::Start(start) = line {
+            start.check()?;
+            let selection = self.selection(&start.selection, start.seed)?;
+            // The policy's memory goes on from file to file.
+            if start.continues == 0 || self.again.is_none() {
+                self.again = Some(Again::new(selection));
+            }
+            return Ok(());
+        }
+        let again = self.again.as_mut().ok_or(ReplayError::NotStarted)?;
+        match line {
+            Line::Start(_) | Line::Missing { .. } => {}
+            Line::Decision(record) => {
+                let now = again.decide(record)?;
+                let logged = record.choice.as_ref().map(|choice| choice.endpoint.as_str());
+                self.add(record, logged, now.as_ref().map(|choice| choice.endpoint.as_str()));
+            }
+            Line::Outcome(outcome) => again.outcome(outcome),
+            Line::Forget { endpoint } => again.forget(endpoint),
+        }
+        Ok(())
+    }
+
+    fn selection(&self, logged: &SelectionSpec, seed: u64) -> Result<Selection, ReplayError> {
+        let spec = SelectionSpec { policy: self.policy.clone(), shadow: None, ..logged.clone() };
+        let selection = spec.build(seed);
+        if selection.needs().keys && !logged.build(seed).needs().keys {
+            let (policy, logged) = (self.policy.name(), logged.policy.name());
+            return Err(ReplayError::Keys { policy, logged });
+        }
+        Ok(selection)
+    }
+
+    fn add(&mut self, record: &DecisionRecord, logged: Option<&str>, now: Option<&str>) {
+        let found = &mut self.found;
+        found.decisions += 1;
+        found.otherwise += u64::from(logged != now);
+        let endpoint = |name: Option<&str>| {
+            record.endpoints.iter().find(|endpoint| Some(endpoint.name.as_str()) == name)
+        };
+        if let (Some(logged), Some(now)) = (endpoint(logged), endpoint(now)) {
+            found.compared += 1;
+            found.prompt_tokens = found.prompt_tokens.saturating_add(record.query.prompt_tokens);
+            found.logged.add(logged);
+            found.now.add(now);
+        }
+    }
+}
+
+impl Expected {
+    fn add(&mut self, endpoint: &EndpointRecord) {
+        self.cached_tokens = self.cached_tokens.saturating_add(endpoint.overlap.resident());
+        self.pending_tokens = self.pending_tokens.saturating_add(u64::from(endpoint.pending));
+        self.ttft_s += endpoint.expected_ttft_s.unwrap_or(0.0);
+    }
+}
