@@ -27,7 +27,8 @@ fn main() -> ExitCode {
         return fail(&error, BAD_CONFIG);
     }
     // What the file refers to belongs to the configuration.
-    let fleet = match spec::fleet_spec(&config) {
+    let log = spec::decision_log(&config);
+    let fleet = match log.and_then(|log| spec::fleet_spec(&config, log)) {
         Ok(fleet) => fleet,
         Err(error) => return fail(&error, BAD_CONFIG),
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kvasir_config::{Config, EngineUrl};
-use kvasir_fleet::{Fleet, FleetSpec};
+use kvasir_fleet::{DecisionLog, Fleet, FleetSpec};
 use kvasir_inventory::Inventory;
 use kvasir_kv_hash::KeySpace;
 use kvasir_proxy::{App, serve};
@@ -18,6 +18,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Serves until SIGINT or SIGTERM: `fleet`, or what is found at `urls` where there are any.
 pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Result<()> {
+    let decision_log = fleet.decision_log.clone();
     let metrics = telemetry::start_metrics()?;
     let metrics_page = Arc::clone(&metrics.page);
     let space = KeySpace::new(spec::random()?);
@@ -38,7 +39,8 @@ pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Res
             // rather than none.
             let empty = Fleet::empty(Arc::clone(&inventory));
             let app = Arc::new(App::new(settings, empty, metrics_page));
-            tokio::spawn(find_engines(Arc::clone(&app), config, urls, inventory));
+            let log = fleet.decision_log;
+            tokio::spawn(find_engines(Arc::clone(&app), config, urls, inventory, log));
             app
         };
         tracing::info!(address = %listener.local_addr()?, "listening");
@@ -47,6 +49,9 @@ pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Res
     });
     // A prompt that is being tokenised for nobody would otherwise be waited for.
     runtime.shutdown_timeout(LAST_WORDS);
+    if decision_log.is_some_and(|log| !log.close()) {
+        tracing::error!("the end of the decision log is not written: the disk does not answer");
+    }
     ended
 }
 
@@ -55,9 +60,10 @@ async fn find_engines(
     config: Config,
     urls: Vec<EngineUrl>,
     inventory: Arc<Inventory>,
+    log: Option<Arc<DecisionLog>>,
 ) {
     let config = url_mode::discover(config, &urls).await;
-    let started = spec::fleet_spec(&config)
+    let started = spec::fleet_spec(&config, log)
         .and_then(|spec| Fleet::start(spec, inventory).map_err(anyhow::Error::from));
     match started {
         Ok(fleet) => {

@@ -1,10 +1,13 @@
 //! From the configuration to what the libraries are built from.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
 use http::HeaderValue;
 use kvasir_config::{Config, EndpointConfig, PoolConfig, RankAddressing, TokenParity};
 use kvasir_fleet::{
-    EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec, RankAddressingKind, TokenSpec,
+    DecisionLog, DecisionLogSpec, EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec,
+    RankAddressingKind, TokenSpec,
 };
 use kvasir_inventory::Limits;
 use kvasir_proxy::{DEFAULT_HEAD_BYTES, Settings};
@@ -12,8 +15,19 @@ use kvasir_proxy::{DEFAULT_HEAD_BYTES, Settings};
 /// The largest head where clients may give token ids in headers: half a million of them.
 const IDS_HEAD_BYTES: usize = 4 << 20;
 
+/// The decision log, if there is to be one.
+pub(crate) fn decision_log(config: &Config) -> Result<Option<Arc<DecisionLog>>> {
+    let Some(log) = &config.decision_log else { return Ok(None) };
+    let (directory, max_bytes, files) = (log.directory.clone(), log.max_bytes, log.files);
+    let opened = DecisionLog::open(DecisionLogSpec { directory, max_bytes, files });
+    Ok(Some(Arc::new(opened.context("decision_log.directory")?)))
+}
+
 /// The fleet's part.
-pub(crate) fn fleet_spec(config: &Config) -> Result<FleetSpec> {
+pub(crate) fn fleet_spec(
+    config: &Config,
+    decision_log: Option<Arc<DecisionLog>>,
+) -> Result<FleetSpec> {
     let pool = |pool| pool_spec(pool, config.max_prompt_bytes);
     let pools: Result<Vec<PoolSpec>> = config.pools.iter().map(pool).collect();
     Ok(FleetSpec {
@@ -21,6 +35,7 @@ pub(crate) fn fleet_spec(config: &Config) -> Result<FleetSpec> {
         scrape_interval: config.scrape_interval(),
         connect_timeout: config.connect_timeout(),
         seed: u64::from_le_bytes(random()?),
+        decision_log,
     })
 }
 

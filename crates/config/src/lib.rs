@@ -7,6 +7,7 @@
 //! This crate opens no sockets and knows nothing of the crates it configures except the names of
 //! the policies and of the engines' hash algorithms.
 
+mod decision_log;
 mod endpoint;
 mod error;
 mod identity;
@@ -14,6 +15,7 @@ mod inventory;
 mod model;
 mod secret;
 
+pub use self::decision_log::DecisionLogConfig;
 pub use self::endpoint::{EndpointConfig, EngineUrl, RankAddressing};
 pub use self::error::ConfigError;
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};

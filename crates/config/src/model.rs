@@ -9,6 +9,7 @@ use http::uri::Authority;
 use kvasir_balance::{PolicySpec, SelectionSpec, StickyOptions};
 use serde::Deserialize;
 
+use crate::decision_log::DecisionLogConfig;
 use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::error::ConfigError;
 use crate::identity::BlockIdentity;
@@ -48,6 +49,8 @@ pub struct Config {
     pub shutdown_grace_s: u64,
     /// What the picture of the engines' caches may take.
     pub inventory: InventoryConfig,
+    /// Where decisions are logged. Not at all by default.
+    pub decision_log: Option<DecisionLogConfig>,
     /// Logging.
     pub log: LogConfig,
 }
@@ -156,6 +159,7 @@ impl Default for Config {
             scrape_interval_ms: 1_000,
             shutdown_grace_s: 30,
             inventory: InventoryConfig::default(),
+            decision_log: None,
             log: LogConfig::default(),
         }
     }

@@ -186,6 +186,15 @@ impl Evidence {
         self
     }
 
+    /// The id the client gave the request, for pools that log ([`crate::Pool::logs_decisions`]).
+    #[must_use]
+    pub fn known_as(mut self, request_id: Option<&str>) -> Self {
+        if let Some(id) = request_id {
+            self.traits.known_as(id);
+        }
+        self
+    }
+
     /// Whether it is one prompt whose tokens are counted.
     pub(crate) fn is_one_exact(&self) -> bool {
         self.exact && self.of_batch.is_empty()

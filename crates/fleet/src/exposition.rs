@@ -1,6 +1,7 @@
 //! Per-endpoint and per-pool metric families, rendered from the fleet as it is at the moment of
 //! the scrape: an endpoint that is gone leaves no series behind.
 
+mod decision_log;
 mod prompts;
 
 use std::fmt::Write;
@@ -245,6 +246,7 @@ fn render_pools(page: &mut String, pools: &[Arc<Pool>]) {
         sample(page, "pool_tokenizer_ready", &labels, if ready { 1.0 } else { 0.0 });
     }
     prompts::render(page, pools);
+    decision_log::render(page, pools);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]

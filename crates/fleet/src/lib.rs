@@ -17,6 +17,7 @@ mod application;
 mod apply;
 mod card;
 mod credit;
+mod decision_log;
 mod endpoint;
 mod engine;
 mod engine_client;
@@ -50,6 +51,7 @@ mod tokenizer;
 
 pub use self::apply::Applier;
 pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
+pub use self::decision_log::{DecisionLog, DecisionLogError, DecisionLogSpec};
 pub use self::endpoint::Endpoint;
 pub use self::engine::Exclusion;
 pub use self::engine_client::{EngineClient, ProbeError, root_cause};

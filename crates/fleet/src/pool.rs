@@ -12,6 +12,7 @@ use kvasir_balance::{
 };
 use kvasir_inventory::{Inventory, Overlap, Trust};
 
+use crate::decision_log::{Account, Noted, PoolLog};
 use crate::endpoint::Endpoint;
 use crate::engine::Exclusion;
 use crate::evidence::{Evidence, PromptTokens};
@@ -64,6 +65,8 @@ pub struct Chosen {
 /// The grounds of one decision.
 #[derive(Clone, Debug)]
 pub struct Decision {
+    /// Its number in the decision log, where there is one.
+    pub id: Option<u64>,
     /// The policy that chose: the pool's, `sticky`, or the fallback.
     pub policy: &'static str,
     /// Why this endpoint.
@@ -100,10 +103,11 @@ impl Pool {
         tokens: TokenSpec,
         caches: Caches,
         seed: u64,
+        log: Option<PoolLog>,
     ) -> Self {
         Self {
             model,
-            selecting: Arc::new(Selecting::new(selection, seed)),
+            selecting: Arc::new(Selecting::new(selection, seed, log)),
             authorization,
             members: ArcSwap::from_pointee(members_of(&engines)),
             engines,
@@ -126,6 +130,17 @@ impl Pool {
     #[must_use]
     pub fn policy(&self) -> &'static str {
         self.selecting.policy()
+    }
+
+    /// Whether its decisions are logged: only then ids of requests are of use to it.
+    #[must_use]
+    pub fn logs_decisions(&self) -> bool {
+        self.selecting.log().is_some()
+    }
+
+    /// What became of its decision log's lines.
+    pub(crate) fn decision_log(&self) -> Option<&Arc<Account>> {
+        self.selecting.log()
     }
 
     /// The `authorization` header for its engines, in place of the client's.
@@ -181,7 +196,7 @@ impl Pool {
     /// Looks up what every member holds of a prompt.
     #[must_use]
     pub fn evidence(&self, tokens: &PromptTokens<'_>) -> Evidence {
-        let needs = self.selecting.needs();
+        let needs = self.selecting.gathers();
         Evidence::gather(self.members(), &self.caches.inventory, tokens, needs)
     }
 
@@ -257,7 +272,23 @@ impl Pool {
         };
         let candidates: Vec<Candidate> = (0..evidence.endpoints.len()).map(candidate).collect();
         let members = Members { candidates: &candidates, exclusions, first_attempt };
-        let chosen = state.select(&query, &members, clock)?;
+        let seed = state.seed();
+        let chosen = state.select(&query, &members, clock);
+        let id = state.decisions();
+        state.note(|| Noted {
+            id,
+            at: clock,
+            seed,
+            prompt_tokens: evidence.prompt_tokens,
+            traits: evidence.traits.clone(),
+            keys: keys.filter(|_| self.selecting.reads_keys()).cloned(),
+            endpoints: Arc::clone(&evidence.endpoints),
+            candidates: candidates.clone(),
+            exclusions: exclusions.to_vec(),
+            first_attempt,
+            decision: chosen.clone(),
+        });
+        let chosen = chosen?;
         let place = chosen.index;
         let candidate = candidates.get(place)?;
         let member = evidence.endpoints.get(place)?;
@@ -270,8 +301,9 @@ impl Pool {
             Reservation::new(Arc::clone(member), uncached, measured, claim, prediction.ok());
         drop(state);
         let (tokens, traits) = (evidence.prompt_tokens, &evidence.traits);
-        let watch = self.selecting.watch(candidate.id, tokens, traits, keys.cloned());
+        let watch = self.selecting.watch(id, candidate.id, tokens, traits, keys.cloned());
         let decision = Decision {
+            id: self.selecting.log().map(|_| id),
             policy: chosen.policy,
             reason: chosen.reason,
             detail: chosen.detail,
@@ -299,7 +331,7 @@ impl Pool {
         let foreign = u64::from(member.foreign_waiting())
             .saturating_mul(self.typical_prompt.load(Ordering::Relaxed));
         let signals = member.signals();
-        let blocks = self.selecting.needs().blocks;
+        let blocks = self.selecting.gathers().blocks;
         Candidate {
             id: member.id(),
             overlap: known.overlap,

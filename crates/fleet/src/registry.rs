@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use http::uri::Authority;
+use kvasir_balance::record::Start;
 use kvasir_inventory::Inventory;
 use kvasir_prompt::Limits;
 use tokio::task::JoinSet;
 
+use crate::decision_log::PoolLog;
 use crate::endpoint::Endpoint;
 use crate::engine_client::EngineClient;
 use crate::exposition;
@@ -74,7 +77,9 @@ impl Fleet {
         let mut fleet = Self::empty(inventory);
         let mut watched: HashMap<Authority, Watched> = HashMap::new();
         for (place, pool) in (0u64..).zip(spec.pools) {
-            fleet.add_pool(pool, spec.seed.wrapping_add(place), &mut watched)?;
+            let seed = spec.seed.wrapping_add(place);
+            let log = spec.decision_log.as_ref().map(|log| log.pool(start_of(&pool, seed)));
+            fleet.add_pool(pool, seed, log, &mut watched)?;
         }
         let client = EngineClient::new(spec.connect_timeout);
         for (_, Watched { ranks, events, poll, authorization, pools }) in watched {
@@ -149,6 +154,7 @@ impl Fleet {
         &mut self,
         spec: PoolSpec,
         seed: u64,
+        log: Option<PoolLog>,
         watched: &mut HashMap<Authority, Watched>,
     ) -> Result<(), FleetError> {
         let PoolSpec {
@@ -208,6 +214,7 @@ impl Fleet {
             tokens,
             caches,
             seed,
+            log,
         ));
         for authority in authorities {
             if let Some(entry) = watched.get_mut(&authority) {
@@ -218,6 +225,14 @@ impl Fleet {
         self.pools.insert(model, pool);
         Ok(())
     }
+}
+
+/// How the log of a pool begins.
+fn start_of(pool: &PoolSpec, seed: u64) -> Start {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok();
+    let clock_unix_ms = since.and_then(|since| u64::try_from(since.as_millis()).ok());
+    let start = Start::new(pool.model.clone(), pool.selection.clone(), seed);
+    Start { clock_unix_ms, ..start }
 }
 
 /// Why a fleet cannot be started.

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kvasir_balance::record::OutcomeRecord;
 use kvasir_balance::{
     Decision, EndpointId, Members, Moment, Needs, Outcome, Prefix, Query, Rng, Selection,
     SelectionSpec, digest, digest_of_text, digest_of_tokens,
 };
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::decision_log::{Account, Noted, PoolLog, What, micros};
 use crate::endpoint::Endpoint;
 use crate::evidence::PromptTokens;
 use crate::pending::PromptKeys;
@@ -19,8 +21,12 @@ use crate::pending::PromptKeys;
 pub(crate) struct Selecting {
     policy: &'static str,
     shadow: Option<&'static str>,
+    /// What its stages read.
     needs: Needs,
+    /// What is gathered: for the log, so that other policies can be tried on it.
+    gathers: Needs,
     began: Instant,
+    log: Option<Arc<Account>>,
     state: Mutex<State>,
 }
 
@@ -32,6 +38,9 @@ pub(crate) struct State {
     rng: Rng,
     /// How often each endpoint had begun anew when it was last looked at.
     lives: HashMap<EndpointId, u64>,
+    /// Decisions so far.
+    decisions: u64,
+    log: Option<PoolLog>,
 }
 
 /// Who asks, and how the request begins, besides its prompt's keys.
@@ -44,13 +53,20 @@ pub(crate) struct Traits {
     text_head: Option<u64>,
     adapter: Option<String>,
     salt: Option<u64>,
+    /// The request's id, for the log.
+    request_id: Option<String>,
 }
+
+/// Longer ids of requests are cut in the log.
+const MAX_REQUEST_ID: usize = 256;
 
 /// What a selection learns of one request; dropped before the answer began, it learns that there was
 /// none.
 #[derive(Debug)]
 pub(crate) struct Watch {
     selecting: Arc<Selecting>,
+    /// The decision's number.
+    decision: u64,
     endpoint: EndpointId,
     prompt_tokens: u64,
     traits: Traits,
@@ -61,13 +77,19 @@ pub(crate) struct Watch {
 // === impl Selecting ===
 
 impl Selecting {
-    pub(crate) fn new(spec: &SelectionSpec, seed: u64) -> Self {
+    pub(crate) fn new(spec: &SelectionSpec, seed: u64, log: Option<PoolLog>) -> Self {
         let selection = spec.build(seed);
         let needs = selection.needs();
-        let state = State { selection, rng: Rng::new(seed), lives: HashMap::new() };
+        let gathers = match &log {
+            Some(_) => Needs { session: true, head: true, blocks: true, ..needs },
+            None => needs,
+        };
+        let account = log.as_ref().map(|log| Arc::clone(log.account()));
+        let (rng, lives) = (Rng::new(seed), HashMap::new());
+        let state = Mutex::new(State { selection, rng, lives, decisions: 0, log });
         let shadow = spec.shadow.as_ref().map(kvasir_balance::PolicySpec::name);
         let policy = spec.policy.name();
-        Self { policy, shadow, needs, began: Instant::now(), state: Mutex::new(state) }
+        Self { policy, shadow, needs, gathers, began: Instant::now(), log: account, state }
     }
 
     /// The policy's name.
@@ -80,17 +102,28 @@ impl Selecting {
         self.shadow
     }
 
-    /// What it reads of a request.
-    pub(crate) fn needs(&self) -> Needs {
-        self.needs
+    /// What is to be gathered of a request and of endpoints.
+    pub(crate) fn gathers(&self) -> Needs {
+        self.gathers
+    }
+
+    /// Whether its stages read a prompt's keys.
+    pub(crate) fn reads_keys(&self) -> bool {
+        self.needs.keys
+    }
+
+    /// What became of its log's lines, where it has one.
+    pub(crate) fn log(&self) -> Option<&Arc<Account>> {
+        self.log.as_ref()
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
+    /// In whole microseconds, as they are in the log.
     pub(crate) fn now(&self) -> Duration {
-        self.began.elapsed()
+        Duration::from_micros(micros(self.began.elapsed()))
     }
 
     /// Forgets what was remembered of endpoints whose engine began anew.
@@ -102,21 +135,27 @@ impl Selecting {
             let (id, life) = (endpoint.id(), endpoint.lives());
             if state.lives.insert(id, life).is_some_and(|known| known != life) {
                 state.selection.forget(id);
+                if let Some(log) = &mut state.log {
+                    log.push(What::Forget(Arc::clone(endpoint)));
+                }
             }
         }
     }
 
-    /// Follows a request that was sent to an endpoint, if anything is to be learned of it.
+    /// Follows a request that was sent to an endpoint, if anything is to be learned of it or it is
+    /// logged.
     pub(crate) fn watch(
         self: &Arc<Self>,
+        decision: u64,
         endpoint: EndpointId,
         prompt_tokens: u64,
         traits: &Traits,
         keys: Option<Arc<PromptKeys>>,
     ) -> Option<Watch> {
-        let learns = self.needs.keys || self.needs.session;
+        let learns = self.needs.keys || self.needs.session || self.log.is_some();
         learns.then(|| Watch {
             selecting: Arc::clone(self),
+            decision,
             endpoint,
             prompt_tokens,
             traits: traits.clone(),
@@ -135,7 +174,25 @@ impl State {
         members: &Members<'_>,
         now: Duration,
     ) -> Option<Decision> {
+        self.decisions += 1;
         self.selection.select(query, members, &mut Moment { now, rng: &mut self.rng })
+    }
+
+    /// The number of the last decision.
+    pub(crate) fn decisions(&self) -> u64 {
+        self.decisions
+    }
+
+    /// The state of the random source.
+    pub(crate) fn seed(&self) -> u64 {
+        self.rng.state()
+    }
+
+    /// Logs a decision, if there is a log.
+    pub(crate) fn note(&mut self, noted: impl FnOnce() -> Noted) {
+        if let Some(log) = &mut self.log {
+            log.push(What::Decision(Box::new(noted())));
+        }
     }
 }
 
@@ -151,7 +208,16 @@ impl Traits {
             text_head: None,
             adapter: tokens.adapter.filter(|_| needs.head).map(str::to_owned),
             salt: tokens.salt.filter(|_| needs.head).map(|salt| digest(salt.as_bytes())),
+            request_id: None,
         }
+    }
+
+    pub(crate) fn known_as(&mut self, request_id: &str) {
+        self.request_id = Some(request_id.chars().take(MAX_REQUEST_ID).collect());
+    }
+
+    pub(crate) fn request_id(&self) -> Option<&str> {
+        self.request_id.as_deref()
     }
 
     pub(crate) fn ask(&mut self, session: Option<&str>, text: &[u8]) {
@@ -193,7 +259,12 @@ impl Watch {
         let query = &self.traits.query(self.prompt_tokens, self.keys.as_deref());
         let (endpoint, now) = (self.endpoint, self.selecting.now());
         let outcome = Outcome { query, endpoint, answered, now };
-        self.selecting.lock().selection.observe(&outcome);
+        let mut state = self.selecting.lock();
+        state.selection.observe(&outcome);
+        if let Some(log) = &mut state.log {
+            let of = self.decision;
+            log.push(What::Outcome(OutcomeRecord { of, answered, at_us: micros(now) }));
+        }
     }
 }
 

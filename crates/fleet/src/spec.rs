@@ -1,6 +1,7 @@
 //! What a fleet is built from.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -8,6 +9,7 @@ use http::uri::Authority;
 use kvasir_balance::SelectionSpec;
 use kvasir_kv_events::{Address, EndpointError};
 
+use crate::decision_log::DecisionLog;
 use crate::identity::BlockIdentity;
 
 /// A whole fleet.
@@ -21,6 +23,8 @@ pub struct FleetSpec {
     pub connect_timeout: Duration,
     /// Seeds the policies' tie-breaking.
     pub seed: u64,
+    /// Where decisions are logged, if they are.
+    pub decision_log: Option<Arc<DecisionLog>>,
 }
 
 /// One model and the engines that serve it.

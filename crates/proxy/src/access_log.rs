@@ -192,6 +192,7 @@ impl Drop for AccessLog {
             outcome = self.outcome.as_str(),
             endpoint = self.endpoint.as_deref(),
             rank = self.rank,
+            decision_id = decision.and_then(|d| d.id),
             policy = decision.map(|d| d.policy),
             reason = decision.map(|d| d.reason.as_str()),
             trust = decision.map(|d| d.trust.to_string()),

@@ -104,12 +104,14 @@ fn answer(
 
 /// The text of `x-kvasir-reason`.
 fn reason(decision: &Decision, level: &str, tokens: &str) -> String {
-    let Decision { policy, reason, detail, overlap, pending, trust, prompt_tokens, .. } = decision;
+    let Decision { id, policy, reason, detail, overlap, pending, trust, prompt_tokens, .. } =
+        decision;
+    let id = id.map(|id| format!("; decision={id}")).unwrap_or_default();
     let pending = if *pending > 0 { format!("; pending={pending}") } else { String::new() };
     let detail = if detail.is_empty() { String::new() } else { format!("; detail={detail}") };
     format!(
         "policy={policy}; reason={}{detail}; overlap={}{pending}; prompt={prompt_tokens}; level={level}; \
-         tokens={tokens}; trust={trust}",
+         tokens={tokens}; trust={trust}{id}",
         reason.as_str(),
         overlap.resident(),
     )

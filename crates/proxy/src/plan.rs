@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     comparable: bool,
     /// The conversation the client says it is part of.
     session: Option<String>,
+    /// The id the client gave it, where the pool's decisions are logged.
+    request_id: Option<String>,
     known: Known,
     /// Images or the like are named in it, though its tokens are from a header.
     names_media: bool,
@@ -124,6 +126,8 @@ impl Plan {
         log.comparable &= generates && is_single && known.is_exact();
         let salt = envelope.cache_salt;
         let session = session(&parts.headers);
+        let logs = resolved.pool.logs_decisions();
+        let request_id = log.request_id().filter(|_| logs).map(str::to_owned);
         let (comparable, repeatable) = (log.comparable, api.is_some());
         let names_media = names_media && known.source == Source::Header;
         Ok(Self {
@@ -138,6 +142,7 @@ impl Plan {
             names_media,
             salt,
             session,
+            request_id,
             engine_extras,
         })
     }
@@ -152,6 +157,7 @@ impl Plan {
             salt: self.salt.as_deref(),
         });
         let evidence = evidence.asked_by(self.session.as_deref(), &self.body);
+        let evidence = evidence.known_as(self.request_id.as_deref());
         if self.comparable { evidence } else { evidence.not_judged() }
     }
 

@@ -58,7 +58,9 @@ impl Gateway {
         };
         let connect_timeout = Duration::from_secs(2);
         let scrape_interval = Duration::from_secs(1);
-        let spec = FleetSpec { pools: vec![pool], scrape_interval, connect_timeout, seed };
+        let pools = vec![pool];
+        let decision_log = None;
+        let spec = FleetSpec { pools, scrape_interval, connect_timeout, seed, decision_log };
         let fleet = Fleet::start(spec, inventory)?;
         let settings = Settings {
             max_body_bytes: 1 << 20,

@@ -50,6 +50,7 @@ impl Scene {
             TokenSpec::default(),
             Caches { inventory: Arc::clone(&self.inventory), pending: Arc::clone(&self.pending) },
             1,
+            None,
         )
     }
 

@@ -88,6 +88,7 @@ impl Scene {
             scrape_interval: Duration::from_millis(50),
             connect_timeout: Duration::from_secs(5),
             seed: 1,
+            decision_log: None,
         };
         let inventory = Arc::new(Inventory::new(KeySpace::fixed(), Limits::default()));
         let fleet = Fleet::start(spec, inventory).unwrap();

@@ -1,0 +1,104 @@
+//! What is queued for the log: as much as is at hand under the lock; the writer makes lines of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvasir_balance::record::{DecisionRecord, Line, Made, OutcomeRecord};
+use kvasir_balance::{Candidate, Decision, Exclusion, Members};
+
+use super::Account;
+use crate::endpoint::Endpoint;
+use crate::pending::PromptKeys;
+use crate::selecting::Traits;
+
+/// One line to be.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Whose it is.
+    pub(super) account: Arc<Account>,
+    /// Lines that were left out before it.
+    pub(super) missing: u64,
+    pub(super) what: What,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub(crate) enum What {
+    Decision(Box<Noted>),
+    Outcome(OutcomeRecord),
+    Forget(Arc<Endpoint>),
+    /// The pool is gone.
+    End,
+}
+
+/// A decision as it was made.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    pub(crate) id: u64,
+    pub(crate) at: Duration,
+    /// The state of the random source before it.
+    pub(crate) seed: u64,
+    pub(crate) prompt_tokens: u64,
+    pub(crate) traits: Traits,
+    /// Where a stage reads them.
+    pub(crate) keys: Option<Arc<PromptKeys>>,
+    pub(crate) endpoints: Arc<Vec<Arc<Endpoint>>>,
+    pub(crate) candidates: Vec<Candidate>,
+    pub(crate) exclusions: Vec<Option<Exclusion>>,
+    pub(crate) first_attempt: bool,
+    pub(crate) decision: Option<Decision>,
+}
+
+impl Entry {
+    /// About how many bytes it keeps in memory.
+    pub(super) fn cost(&self) -> usize {
+        let noted = match &self.what {
+            What::Decision(noted) => noted.cost(),
+            What::Outcome(_) | What::Forget(_) | What::End => 0,
+        };
+        size_of::<Self>() + noted
+    }
+}
+
+impl What {
+    pub(super) fn line(&self) -> Option<Line> {
+        match self {
+            Self::Decision(noted) => Some(Line::Decision(noted.record())),
+            Self::Outcome(outcome) => Some(Line::Outcome(*outcome)),
+            Self::Forget(endpoint) => Some(Line::Forget { endpoint: endpoint.name() }),
+            Self::End => None,
+        }
+    }
+}
+
+impl Noted {
+    fn record(&self) -> DecisionRecord {
+        let query = self.traits.query(self.prompt_tokens, self.keys.as_deref());
+        let members = Members {
+            candidates: &self.candidates,
+            exclusions: &self.exclusions,
+            first_attempt: self.first_attempt,
+        };
+        let names: Vec<String> = self.endpoints.iter().map(|endpoint| endpoint.name()).collect();
+        let made = Made {
+            id: self.id,
+            request_id: self.traits.request_id(),
+            at_us: micros(self.at),
+            seed: self.seed,
+        };
+        DecisionRecord::new(made, &query, &members, &names, self.decision.as_ref())
+    }
+
+    fn cost(&self) -> usize {
+        let keys = self.keys.iter().flat_map(|keys| &keys.prompts).map(|chain| chain.keys.len());
+        size_of::<Self>()
+            + self.candidates.len() * (size_of::<Candidate>() + size_of::<Option<Exclusion>>())
+            + keys.sum::<usize>() * size_of::<u64>()
+            + self.decision.iter().map(|decision| 16 * decision.considered.len()).sum::<usize>()
+    }
+}
+
+/// Microseconds on a pool's clock.
+pub(crate) fn micros(at: Duration) -> u64 {
+    u64::try_from(at.as_micros()).unwrap_or(u64::MAX)
+}
