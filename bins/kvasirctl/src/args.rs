@@ -6,6 +6,7 @@ mod hash;
 mod look;
 mod parity_check;
 mod record;
+mod replay;
 mod residency;
 mod simulate;
 pub(crate) mod tokenize;
@@ -24,6 +25,7 @@ pub(crate) use self::hash::HashArgs;
 pub(crate) use self::look::LookArgs;
 pub(crate) use self::parity_check::ParityCheckArgs;
 pub(crate) use self::record::RecordArgs;
+pub(crate) use self::replay::ReplayArgs;
 pub(crate) use self::residency::ResidencyArgs;
 pub(crate) use self::simulate::SimulateArgs;
 
@@ -47,6 +49,8 @@ pub(crate) enum Command {
     Hash(Box<HashArgs>),
     /// Records a live engine's traffic, for a bug report.
     Record(Box<RecordArgs>),
+    /// Makes logged decisions again: the same, or another policy's, or explains one.
+    Replay(Box<ReplayArgs>),
     /// Shows what an engine held in a recording, and predicted against reported cached tokens.
     Residency(ResidencyArgs),
     /// Runs one simulated engine.

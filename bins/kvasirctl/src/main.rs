@@ -9,6 +9,7 @@ mod examine;
 mod hash;
 mod parity_check;
 mod record;
+mod replay;
 mod residency;
 mod sim_engine;
 mod simulate;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => start_logging("error").and_then(|()| block_on(doctor::run(args))),
         Command::Hash(args) => hash::run(*args),
         Command::Record(args) => start_logging("error").and_then(|()| block_on(record::run(*args))),
+        Command::Replay(args) => replay::run(&args),
         Command::Residency(args) => start_logging("error").and_then(|()| residency::run(&args)),
         Command::SimEngine(args) => {
             start_logging("warn").and_then(|()| block_on(sim_engine::run(*args)))

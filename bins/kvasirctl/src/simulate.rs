@@ -1,13 +1,15 @@
 //! `kvasirctl simulate`: one workload, several policies, virtual time.
 
-use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal as _, Write, stderr, stdout};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use kvasir_engine_sim::CostModel;
 use kvasir_sim::{
-    Engines, News, Options, Progress, Saturation, SaturationState, SimPolicy, Workload, csv,
-    find_saturation, json, plot, simulate, table,
+    Comparison, Engines, LogError, News, Options, Progress, Saturation, SaturationState, SimPolicy,
+    Workload, csv, find_saturation, json, plot, simulate, simulate_logged, table,
 };
 
 use crate::args::SimulateArgs;
@@ -36,8 +38,16 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
         let full = saturation(&workload, &options, round_robin, &mut bar)?;
         options.time_scale = full_load(&full)? * load;
     }
-    let comparison =
-        simulate(&workload, &options, policies, &mut |progress| bar.draw(progress, ""))?;
+    let mut draw = |progress| bar.draw(progress, "");
+    let comparison = match &args.decisions {
+        Some(path) => {
+            let [policy] = policies[..] else {
+                bail!("--decisions: give one policy in --policies")
+            };
+            logged(path, &workload, &options, policy, &mut draw)?
+        }
+        None => simulate(&workload, &options, policies, &mut draw)?,
+    };
     bar.clear();
     if let Some(path) = &args.plot {
         std::fs::write(path, plot(&comparison)).with_context(|| path.display().to_string())?;
@@ -47,6 +57,23 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
         (_, true) => csv(&comparison),
         _ => table(&comparison),
     })
+}
+
+/// Simulates one policy and logs its decisions.
+fn logged(
+    path: &Path,
+    workload: &Workload,
+    options: &Options,
+    policy: SimPolicy,
+    draw: &mut dyn FnMut(Progress),
+) -> Result<Comparison> {
+    let open = || Ok(Box::new(BufWriter::new(File::create(path)?)) as Box<dyn Write + Send>);
+    match simulate_logged(workload, options, policy, open, draw) {
+        Ok(comparison) => Ok(comparison),
+        Err(LogError::Options(error)) => Err(error.into()),
+        Err(LogError::Write(error)) => Err(error).with_context(|| path.display().to_string()),
+        Err(error) => Err(error).context("--decisions"),
+    }
 }
 
 fn workload(args: &SimulateArgs) -> Result<Workload> {

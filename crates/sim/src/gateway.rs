@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvasir_balance::{
-    Candidate, DEFAULT_PROMPT_TOKENS, EndpointId, Load, Outcome, PrefillRate, Prefix, Query,
-    foreign_waiting, median_rate, next_typical_prompt,
+    Candidate, DEFAULT_PROMPT_TOKENS, EndpointId, Exclusion, Load, Members, Outcome, PrefillRate,
+    Prefix, Query, foreign_waiting, median_rate, next_typical_prompt,
 };
 use kvasir_fleet::pending::{Chain, PendingClaim, PendingPrefixes, PromptKeys};
 use kvasir_fleet::{BlockIdentity, EngineCard, Picture};
 use kvasir_inventory::{Inventory, Limits, Trust};
 
-use crate::policies::{Player, SimPolicy};
+use crate::decisions::Sink;
+use crate::policies::{Player, SimPolicy, eligible};
 use crate::prepared::Prepared;
 use crate::queue::Time;
 
@@ -61,6 +62,8 @@ pub(crate) struct Gateway {
 #[derive(Debug)]
 pub(crate) struct Reservation {
     pub(crate) replica: u16,
+    /// The decision's number.
+    decision: u64,
     /// Tokens the engine is expected to find.
     pub(crate) predicted: u32,
     /// Whether another engine was known to hold more, or to be computing it.
@@ -104,7 +107,7 @@ impl Gateway {
             let picture =
                 Picture::new(Arc::clone(&inventory), BlockIdentity::Tokens)?.completed_by_refills();
             Some(Member {
-                id: EndpointId::of(&format!("replica-{place}")),
+                id: EndpointId::of(&name_of(place)),
                 following: Following::new(picture, pending.slot(), events, seed ^ place as u64),
                 card: EngineCard {
                     blocks: Some(*blocks),
@@ -144,7 +147,6 @@ impl Gateway {
         if tried.is_empty() {
             self.typical_prompt = next_typical_prompt(self.typical_prompt, prompt_tokens);
         }
-        let eligible = self.eligible(tried);
         let keys = Arc::new(prepared.keys(request));
         let usable = keys.prompts.first().map(Chain::usable).unwrap_or_default();
         let overlaps = self.inventory.overlaps(usable, prepared.block_size);
@@ -152,10 +154,10 @@ impl Gateway {
         let pending = pending.into_iter().next().unwrap_or_default();
         let fallback = median_rate(self.members.iter().filter_map(|member| member.rate.get()));
         let blocks = self.player.needs().blocks;
-        let candidates: Vec<Candidate> = eligible
+        let candidates: Vec<Candidate> = self
+            .members
             .iter()
-            .map(|place| {
-                let member = &self.members[*place];
+            .map(|member| {
                 let overlap = member.following.picture.credited(&overlaps);
                 let resident = overlap.resident();
                 let pending = member.following.pending(&pending, keys.block_size, resident);
@@ -165,17 +167,20 @@ impl Gateway {
                 }
             })
             .collect();
-        let extras: Vec<Extra> =
-            eligible.iter().map(|place| self.members[*place].extra()).collect();
+        let extras: Vec<Extra> = self.members.iter().map(Member::extra).collect();
         let query = query_of(prompt_tokens, &keys);
-        let chosen = self.player.choose(&query, &candidates, &extras, Duration::from_nanos(now))?;
-        let (place, candidate) = (*eligible.get(chosen)?, candidates.get(chosen)?);
+        let (exclusions, first_attempt) = (self.exclusions(tried), tried.is_empty());
+        let members = Members { candidates: &candidates, exclusions: &exclusions, first_attempt };
+        let place = self.player.choose(&query, &members, &extras, whole_micros(now))?;
+        let candidate = candidates.get(place)?;
         let resident = candidate.overlap.resident();
         let held = |c: &Candidate| c.overlap.resident().saturating_add(c.pending);
-        let most = candidates.iter().map(held).max().unwrap_or(0);
+        let others = eligible(&members).into_iter().filter_map(|place| candidates.get(place));
+        let most = others.map(held).max().unwrap_or(0);
         let member = &mut self.members[place];
         let mut reservation = Reservation {
             replica: u16::try_from(place).ok()?,
+            decision: self.player.decisions(),
             predicted: resident,
             spilled: most > held(candidate),
             prefill_tokens: candidate.uncached(prompt_tokens),
@@ -195,14 +200,22 @@ impl Gateway {
         Some(reservation)
     }
 
-    /// The places that may be chosen: a request that failed nowhere yet may try one that was
-    /// unreachable, if there is no other.
-    fn eligible(&self, tried: &[u16]) -> Vec<usize> {
-        let places = 0..self.members.len();
-        let reachable = |place: &usize| self.members[*place].reachable;
-        let untried = |place: &usize| !tried.iter().any(|known| usize::from(*known) == *place);
-        let eligible: Vec<usize> = places.clone().filter(untried).filter(reachable).collect();
-        if eligible.is_empty() && tried.is_empty() { places.collect() } else { eligible }
+    /// What speaks against each engine.
+    fn exclusions(&self, tried: &[u16]) -> Vec<Option<Exclusion>> {
+        let one = |(place, member): (usize, &Member)| {
+            let is_tried = tried.iter().any(|known| usize::from(*known) == place);
+            match (is_tried, member.reachable) {
+                (true, _) => Some(Exclusion::Tried),
+                (false, false) => Some(Exclusion::Unreachable),
+                (false, true) => None,
+            }
+        };
+        self.members.iter().enumerate().map(one).collect()
+    }
+
+    /// Logs its decisions from now on.
+    pub(crate) fn log_to(&mut self, sink: &Sink) {
+        self.player.log_to(sink, (0..self.members.len()).map(name_of).collect());
     }
 
     /// The first data of a streamed answer came.
@@ -236,8 +249,9 @@ impl Gateway {
         let Some(member) = self.members.get(usize::from(reservation.replica)) else { return };
         let (query, endpoint) =
             (&query_of(reservation.prompt_tokens, &reservation.keys), member.id);
-        let now = Duration::from_nanos(now);
-        self.player.observe(&Outcome { query, endpoint, answered, now });
+        let now = whole_micros(now);
+        let outcome = Outcome { query, endpoint, answered, now };
+        self.player.observe(reservation.decision, &outcome);
     }
 
     pub(crate) fn in_flight(&self, replica: u16) -> u32 {
@@ -263,13 +277,22 @@ impl Gateway {
                 member.signals = Signals { own_in_flight, ..signals };
             }
             None => {
-                self.player.forget(member.id);
+                self.player.forget(usize::from(replica), member.id);
                 member.following.gone();
                 member.signals = Signals::default();
                 member.rate = PrefillRate::default();
             }
         }
     }
+}
+
+fn name_of(place: usize) -> String {
+    format!("replica-{place}")
+}
+
+/// The time that policies are told, as decision logs have it.
+fn whole_micros(now: Time) -> Duration {
+    Duration::from_micros(now / 1_000)
 }
 
 /// The request as policies see it. A key of a prefix tells that prefix from others, as the digest of

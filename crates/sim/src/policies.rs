@@ -13,11 +13,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use kvasir_balance::record::Start;
 use kvasir_balance::{
-    Candidate, EndpointId, FleetView, Members, Moment, Needs, Outcome, PolicyKind, Query, Rng,
-    Selection, SelectionSpec,
+    EndpointId, FleetView, Members, Moment, Needs, Outcome, PolicyKind, Query, Rng, Selection,
+    SelectionSpec,
 };
 
+use crate::decisions::{DecisionLog, Sink};
 use crate::gateway::Extra;
 
 /// A policy that can be simulated.
@@ -88,7 +90,7 @@ impl SimPolicy {
             Self::Own(kind) => Some(SelectionSpec::of(kind).build(seed)),
             Self::Peer(_) => None,
         };
-        Player { policy: self, own, rng: Rng::new(seed) }
+        Player { policy: self, own, rng: Rng::new(seed), decisions: 0, log: None }
     }
 }
 
@@ -99,6 +101,9 @@ pub(crate) struct Player {
     /// Kvasir's own stages, with the fallback a pool has.
     own: Option<Selection>,
     rng: Rng,
+    /// Decisions so far.
+    decisions: u64,
+    log: Option<DecisionLog>,
 }
 
 impl Player {
@@ -107,44 +112,92 @@ impl Player {
         self.own.as_ref().map(Selection::needs).unwrap_or_default()
     }
 
-    /// The chosen candidate's place; `None` when there is none.
+    /// Logs its decisions from now on. Other routers' policies have no log.
+    pub(crate) fn log_to(&mut self, sink: &Sink, names: Vec<String>) {
+        let SimPolicy::Own(kind) = self.policy else { return };
+        // Nothing was drawn yet: the state is the seed.
+        let spec = SelectionSpec::of(kind);
+        let start = Start::new("simulated".to_owned(), spec, self.rng.state());
+        self.log = Some(DecisionLog::begin(sink, start, names, self.needs()));
+    }
+
+    /// The number of the last decision.
+    pub(crate) fn decisions(&self) -> u64 {
+        self.decisions
+    }
+
+    /// The chosen member's place; `None` when there is none.
     pub(crate) fn choose(
         &mut self,
         query: &Query<'_>,
-        candidates: &[Candidate],
+        members: &Members<'_>,
         extras: &[Extra],
         now: Duration,
     ) -> Option<usize> {
-        let rng = &mut self.rng;
-        if let Some(selection) = &mut self.own {
-            let members = Members { candidates, exclusions: &[], first_attempt: true };
-            let moment = &mut Moment { now, rng };
-            return selection.select(query, &members, moment).map(|decision| decision.index);
+        self.decisions += 1;
+        let Some(selection) = &mut self.own else { return self.as_peer(query, members, extras) };
+        let seed = self.rng.state();
+        let decision = selection.select(query, members, &mut Moment { now, rng: &mut self.rng });
+        if let Some(log) = &self.log {
+            log.decision((self.decisions, now, seed), query, members, decision.as_ref());
         }
-        let view = &FleetView { candidates };
-        match self.policy {
-            SimPolicy::Own(_) => None,
-            SimPolicy::Peer(Peer::Lmetric) => lmetric::choose(query, view, rng),
-            SimPolicy::Peer(Peer::LlmD) => llm_d::choose(query, view, extras, rng),
-            SimPolicy::Peer(Peer::Dynamo) => dynamo::choose(query, view, extras, rng),
-            SimPolicy::Peer(Peer::SmgCacheAware) => smg::choose(view, rng),
-            SimPolicy::Peer(Peer::LongestPrefix) => longest_prefix::choose(view),
-        }
+        decision.map(|decision| decision.index)
+    }
+
+    fn as_peer(
+        &mut self,
+        query: &Query<'_>,
+        members: &Members<'_>,
+        extras: &[Extra],
+    ) -> Option<usize> {
+        let SimPolicy::Peer(peer) = self.policy else { return None };
+        let places = eligible(members);
+        let candidates: Vec<_> =
+            places.iter().filter_map(|place| members.candidates.get(*place).copied()).collect();
+        let extras: Vec<_> =
+            places.iter().filter_map(|place| extras.get(*place).copied()).collect();
+        let (view, extras, rng) = (&FleetView { candidates: &candidates }, &extras, &mut self.rng);
+        let chosen = match peer {
+            Peer::Lmetric => lmetric::choose(query, view, rng),
+            Peer::LlmD => llm_d::choose(query, view, extras, rng),
+            Peer::Dynamo => dynamo::choose(query, view, extras, rng),
+            Peer::SmgCacheAware => smg::choose(view, rng),
+            Peer::LongestPrefix => longest_prefix::choose(view),
+        };
+        places.get(chosen?).copied()
     }
 
     /// A request was answered by an engine, or not.
-    pub(crate) fn observe(&mut self, outcome: &Outcome<'_>) {
+    pub(crate) fn observe(&mut self, decision: u64, outcome: &Outcome<'_>) {
         if let Some(selection) = &mut self.own {
             selection.observe(outcome);
+        }
+        if let Some(log) = &self.log {
+            log.outcome(decision, outcome);
         }
     }
 
     /// An engine has lost its cache.
-    pub(crate) fn forget(&mut self, endpoint: EndpointId) {
+    pub(crate) fn forget(&mut self, place: usize, endpoint: EndpointId) {
         if let Some(selection) = &mut self.own {
             selection.forget(endpoint);
         }
+        if let Some(log) = &self.log {
+            log.forget(place);
+        }
     }
+}
+
+/// The places of members that may be chosen: those nothing speaks against, else those with the
+/// least against them, as the stages of a pool have it.
+pub(crate) fn eligible(members: &Members<'_>) -> Vec<usize> {
+    let against = |place: &usize| match members.exclusions.get(*place).copied().flatten() {
+        None => Some(0),
+        Some(exclusion) => exclusion.resort(members.first_attempt),
+    };
+    let places = 0..members.candidates.len();
+    let least = places.clone().filter_map(|place| against(&place)).min();
+    places.filter(|place| least.is_some() && against(place) == least).collect()
 }
 
 impl FromStr for SimPolicy {

@@ -1,6 +1,7 @@
 //! The simulation: requests, gateways and engines, event by event in virtual time.
 
 mod breakdown;
+mod decisions;
 mod news;
 
 use kvasir_engine_sim::{Request, RequestId, StepOutcome};

@@ -50,7 +50,7 @@ pub(crate) struct SimulateArgs {
     pub(crate) restarts: Vec<Restart>,
     /// Only find the time scale at which each policy saturates: above it, fewer than 95 % as many
     /// requests are answered as arrive.
-    #[arg(long, conflicts_with_all = ["load", "csv", "plot"])]
+    #[arg(long, conflicts_with_all = ["load", "csv", "plot", "decisions"])]
     pub(crate) find_saturation: bool,
     /// Print JSON instead of a table.
     #[arg(long, conflicts_with = "csv")]
@@ -58,6 +58,10 @@ pub(crate) struct SimulateArgs {
     /// Print CSV instead of a table.
     #[arg(long)]
     pub(crate) csv: bool,
+    /// Also log every decision into this file, for `kvasirctl replay`; for one policy of Kvasir's own
+    /// and one gateway.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) decisions: Option<PathBuf>,
     /// Also draw the comparison into this file, as SVG.
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,

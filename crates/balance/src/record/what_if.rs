@@ -13,6 +13,8 @@ use crate::spec::{PolicySpec, SelectionSpec};
 #[derive(Debug)]
 pub struct WhatIf {
     policy: PolicySpec,
+    /// The run that was read last, by its seed and model.
+    run: Option<(u64, String)>,
     again: Option<Again>,
     found: WhatIfFound,
 }
@@ -49,7 +51,7 @@ impl WhatIf {
     /// Under this policy, with the other stages of the log.
     #[must_use]
     pub fn new(policy: PolicySpec) -> Self {
-        Self { policy, again: None, found: WhatIfFound::default() }
+        Self { policy, run: None, again: None, found: WhatIfFound::default() }
     }
 
     /// What was found so far.
@@ -68,8 +70,10 @@ impl WhatIf {
             start.check()?;
             let selection = self.selection(&start.selection, start.seed)?;
             // The policy's memory goes on from file to file.
-            if start.continues == 0 || self.again.is_none() {
+            let run = Some((start.seed, start.model.clone()));
+            if start.continues == 0 || self.run != run {
                 self.again = Some(Again::new(selection));
+                self.run = run;
             }
             return Ok(());
         }

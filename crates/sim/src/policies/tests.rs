@@ -27,14 +27,16 @@ fn pick(peer: Peer, rows: &[Row]) -> Option<usize> {
         .map(|&(.., waiting, kv_usage, prompt_tokens)| Extra { waiting, kv_usage, prompt_tokens })
         .collect();
     let query = Query { prompt_tokens: 1000, ..Query::default() };
-    SimPolicy::Peer(peer).build(1).choose(&query, &candidates, &extras, Duration::ZERO)
+    let members = Members { candidates: &candidates, exclusions: &[], first_attempt: true };
+    SimPolicy::Peer(peer).build(1).choose(&query, &members, &extras, Duration::ZERO)
 }
 
 #[test]
 fn nobody_to_choose_from() {
     for policy in SimPolicy::all() {
         let query = Query { prompt_tokens: 1, ..Query::default() };
-        assert_eq!(policy.build(1).choose(&query, &[], &[], Duration::ZERO), None);
+        let nobody = Members { candidates: &[], exclusions: &[], first_attempt: true };
+        assert_eq!(policy.build(1).choose(&query, &nobody, &[], Duration::ZERO), None);
     }
 }
 

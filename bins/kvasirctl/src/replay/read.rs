@@ -1,0 +1,120 @@
+//! Decision logs line by line, with their places, and a progress bar on a terminal.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, IsTerminal as _, Read as _, Write as _, stderr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use kvasir_balance::record::Line;
+
+/// No line is as long.
+const MAX_LINE: u64 = 256 << 20;
+const REDRAW: Duration = Duration::from_millis(100);
+/// Lines between two looks at the clock.
+const LOOK: u64 = 256;
+
+/// Why a file cannot be read, with its place.
+#[derive(Debug)]
+pub(super) struct Unreadable(pub(super) String);
+
+/// Where a line is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) file: &'a Path,
+    /// From 1.
+    pub(super) line: u64,
+}
+
+impl Place<'_> {
+    pub(super) fn shown(self) -> String {
+        format!("{}:{}", self.file.display(), self.line)
+    }
+}
+
+/// Hands out every line of the files, in order. A last line that is cut off, as a crash leaves it,
+/// is left out: the files that end so.
+pub(super) fn each_line(
+    files: &[PathBuf],
+    mut take: impl FnMut(Place<'_>, &Line) -> Result<(), String>,
+) -> Result<Vec<PathBuf>, Unreadable> {
+    let mut progress = Progress::over(files);
+    let mut cut_off = Vec::new();
+    for file in files {
+        if !read(file, &mut progress, &mut take)? {
+            cut_off.push(file.clone());
+        }
+    }
+    Ok(cut_off)
+}
+
+/// `false` where the last line is cut off.
+fn read(
+    file: &Path,
+    progress: &mut Progress,
+    take: &mut impl FnMut(Place<'_>, &Line) -> Result<(), String>,
+) -> Result<bool, Unreadable> {
+    let failed = |error: std::io::Error| Unreadable(format!("{}: {error}", file.display()));
+    let mut reader = BufReader::with_capacity(1 << 18, File::open(file).map_err(failed)?);
+    let mut text = Vec::new();
+    for line in 1.. {
+        let place = Place { file, line };
+        let at = |why: String| Unreadable(format!("{}: {why}", place.shown()));
+        text.clear();
+        let bytes = reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut text).map_err(failed)?;
+        if bytes == 0 {
+            break;
+        }
+        if bytes as u64 >= MAX_LINE {
+            return Err(at("the line is too long".to_owned()));
+        }
+        progress.read(line, bytes as u64);
+        match serde_json::from_slice(&text) {
+            Ok(parsed) => take(place, &parsed).map_err(at)?,
+            // Nothing can follow: it ends where the file does.
+            Err(_) if !text.ends_with(b"\n") => return Ok(false),
+            Err(error) => return Err(at(format!("no line of a decision log: {error}"))),
+        }
+    }
+    Ok(true)
+}
+
+/// How much of the files was read, on standard error where that is a terminal.
+struct Progress {
+    terminal: bool,
+    drawn: Option<Instant>,
+    read: u64,
+    bytes: u64,
+}
+
+impl Progress {
+    fn over(files: &[PathBuf]) -> Self {
+        let size = |file: &PathBuf| file.metadata().map_or(0, |found| found.len());
+        let bytes = files.iter().map(size).sum();
+        // What takes less than a moment needs no bar.
+        Self { terminal: stderr().is_terminal(), drawn: Some(Instant::now()), read: 0, bytes }
+    }
+
+    fn read(&mut self, line: u64, bytes: u64) {
+        self.read += bytes;
+        let look = self.terminal && line.is_multiple_of(LOOK);
+        if !look || self.drawn.is_some_and(|drawn| drawn.elapsed() < REDRAW) {
+            return;
+        }
+        self.drawn = Some(Instant::now());
+        let part = super::percent(self.read, self.bytes);
+        let mut err = stderr().lock();
+        // A terminal that cannot be written to is no reason to stop.
+        let _ = write!(err, "\rread {part} of {} MiB\x1b[K", self.bytes >> 20);
+        let _ = err.flush();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.terminal {
+            let mut err = stderr().lock();
+            let _ = err.write_all(b"\r\x1b[K");
+            let _ = err.flush();
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What another policy would have chosen.
+
+use std::collections::BTreeSet;
+
+use kvasir_balance::PolicySpec;
+use kvasir_balance::record::{Expected, Line, WhatIf, WhatIfFound};
+use serde_json::{Value, json};
+
+use super::read::each_line;
+use super::{Found, count, percent};
+use crate::Ended;
+use crate::args::ReplayArgs;
+
+/// What cannot be known from a log.
+const LIMITS: &str = "Each decision is made by what was known in the log: what other choices would \
+    have changed for later ones, in caches and load, is not followed.";
+
+/// Makes all decisions under another policy.
+pub(super) fn run(args: &ReplayArgs, policy: &PolicySpec) -> Found {
+    let mut what_if = WhatIf::new(policy.clone());
+    let mut logged = BTreeSet::new();
+    each_line(&args.files, |_, line| {
+        if let Line::Start(start) = line {
+            logged.insert(start.selection.policy.name());
+        }
+        what_if.line(line).map_err(|error| error.to_string())
+    })?;
+    let logged: Vec<&str> = logged.into_iter().collect();
+    let (found, policy) = (what_if.found(), policy.name());
+    let text = if args.json {
+        format!("{:#}\n", to_json(&found, &logged, policy))
+    } else {
+        to_text(&found, &logged, policy)
+    };
+    Ok((text, Ended::Done))
+}
+
+fn to_text(found: &WhatIfFound, logged: &[&str], policy: &str) -> String {
+    let WhatIfFound { decisions, otherwise, compared, prompt_tokens, logged: was, now } = *found;
+    let under = logged.join(", ");
+    let mut text = format!(
+        "{} written under {under}; {policy} chooses another endpoint in {otherwise} ({})\n\n",
+        count(decisions, "decision"),
+        percent(otherwise, decisions)
+    );
+    let tokens = |tokens: u64| format!("{tokens} ({})", percent(tokens, prompt_tokens));
+    let seconds = |expected: Expected| mean(expected.ttft_s, compared).map_or("-".to_owned(), ms);
+    let rows = [
+        ("", "in the log".to_owned(), policy.to_owned()),
+        ("expected cached tokens", tokens(was.cached_tokens), tokens(now.cached_tokens)),
+        ("pending tokens", tokens(was.pending_tokens), tokens(now.pending_tokens)),
+        ("expected time to first token", seconds(was), seconds(now)),
+    ];
+    for (name, was, now) in rows {
+        text.push_str(format!("{name:<30}{was:>24}{now:>24}").trim_end());
+        text.push('\n');
+    }
+    text + &format!("\n{LIMITS}\n")
+}
+
+fn to_json(found: &WhatIfFound, logged: &[&str], policy: &str) -> Value {
+    let expected = |expected: Expected| {
+        json!({
+            "expected_cached_tokens": expected.cached_tokens,
+            "pending_tokens": expected.pending_tokens,
+            "expected_ttft_s": mean(expected.ttft_s, found.compared),
+        })
+    };
+    json!({
+        "policy": policy,
+        "logged_policies": logged,
+        "decisions": found.decisions,
+        "otherwise": found.otherwise,
+        "compared": found.compared,
+        "prompt_tokens": found.prompt_tokens,
+        "logged": expected(found.logged),
+        "now": expected(found.now),
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+fn mean(sum: f64, count: u64) -> Option<f64> {
+    (count > 0).then(|| sum / count as f64)
+}
+
+fn ms(seconds: f64) -> String {
+    format!("{:.1} ms", seconds * 1e3)
+}
