@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use kvasir_balance::PolicyKind;
-use kvasir_config::{Config, EngineUrl, PoolConfig};
+use kvasir_config::{Config, DecisionLogConfig, EngineUrl, PoolConfig};
 
 /// KV-aware LLM inference gateway.
 #[derive(Debug, Parser)]
@@ -44,6 +44,9 @@ pub(crate) struct ServeArgs {
     /// Send x-kvasir-endpoint and x-kvasir-reason with every answer.
     #[arg(long)]
     decision_headers: bool,
+    /// Log every decision in this directory, for `kvasirctl replay`; wins over the file.
+    #[arg(long, value_name = "DIR")]
+    decision_log: Option<PathBuf>,
 }
 
 impl ServeArgs {
@@ -58,6 +61,13 @@ impl ServeArgs {
             config.listen = listen;
         }
         config.decision_headers |= self.decision_headers;
+        if let Some(directory) = self.decision_log.clone() {
+            let limits = config.decision_log.take();
+            config.decision_log = Some(match limits {
+                Some(limits) => DecisionLogConfig { directory, ..limits },
+                None => DecisionLogConfig::at(directory),
+            });
+        }
         if let Some(dir) = &self.tokenizer_dir {
             let found =
                 dir.metadata().with_context(|| format!("--tokenizer-dir {}", dir.display()));

@@ -65,16 +65,15 @@ pub struct Start {
     /// How many lines of the same run are before this one, in files before this: what policies
     /// remember goes on. Missing lines count, lines `start` and `missing` do not. 0 where a run
     /// begins.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub continues: u64,
     /// The wall clock when the pool's clock was 0, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_unix_ms: Option<u64>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// One decision: everything that went into it, and what came out.
@@ -127,8 +126,10 @@ pub struct QueryRecord {
     #[serde(with = "hex::option", skip_serializing_if = "Option::is_none")]
     pub salt: Option<u64>,
     /// [`Prefix::tools`].
+    #[serde(skip_serializing_if = "is_default")]
     pub tools: bool,
     /// [`Prefix::images`].
+    #[serde(skip_serializing_if = "is_default")]
     pub images: bool,
 }
 

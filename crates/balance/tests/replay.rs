@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use kvasir_balance::record::{
-    DecisionRecord, Line, Made, OutcomeRecord, Replay, ReplayError, Start,
+    DecisionRecord, Line, Made, Memory, OutcomeRecord, Replay, ReplayError, Start, WhatIf,
 };
 use kvasir_balance::{
     Candidate, EndpointId, Exclusion, Load, Members, Moment, Outcome, PolicyKind, Prefix, Query,
@@ -151,4 +151,118 @@ fn logs_that_cannot_be_replayed_say_why() {
     assert_eq!(replay.line(&decision), Err(ReplayError::NotStarted));
     let other: Line = from_str(&lines[0].replace(r#""format":1"#, r#""format":2"#)).unwrap();
     assert_eq!(replay.line(&other), Err(ReplayError::Format(2)));
+}
+
+/// The log as two files: the second begins with a line of its own.
+fn in_two_files(lines: &[String]) -> (Vec<String>, Vec<String>) {
+    let (first, rest) = lines.split_at(lines.len() / 2);
+    let Line::Start(start) = from_str(&lines[0]).unwrap() else { panic!("{}", lines[0]) };
+    let continues = first.len() as u64 - 1;
+    let start = to_string(&Line::Start(Start { continues, ..start })).unwrap();
+    (first.to_vec(), [vec![start], rest.to_vec()].concat())
+}
+
+fn play(replay: &mut Replay, lines: &[String]) -> usize {
+    let differs = |line: &String| replay.line(&from_str(line).unwrap()).unwrap();
+    lines.iter().filter_map(differs).count()
+}
+
+#[test]
+fn memory_goes_on_from_file_to_file() {
+    for kind in PolicyKind::ALL {
+        let spec = SelectionSpec {
+            sticky: Some(StickyOptions::default()),
+            shadow: Some(PolicyKind::PowerOfTwo.into()),
+            ..SelectionSpec::of(kind)
+        };
+        let (first, second) = in_two_files(&log_of(&spec, 11));
+        let mut replay = Replay::default();
+        assert_eq!(play(&mut replay, &first) + play(&mut replay, &second), 0, "{kind:?}");
+        assert_eq!((replay.decisions(), replay.memory()), (200, Memory::Known));
+    }
+}
+
+#[test]
+fn a_later_file_alone_may_differ_where_policies_remember_and_says_so() {
+    let spec = SelectionSpec::of(PolicyKind::RoundRobin);
+    let (first, second) = in_two_files(&log_of(&spec, 11));
+    let mut replay = Replay::default();
+    assert!(play(&mut replay, &second) > 0);
+    assert_eq!(replay.memory(), Memory::BeganLater);
+    // In the wrong order it is no better, and a new beginning is one.
+    assert!(play(&mut replay, &second) > 0);
+    assert_eq!((play(&mut replay, &first), replay.memory()), (0, Memory::Known));
+    let (_, second) = in_two_files(&log_of(&SelectionSpec::of(PolicyKind::Latency), 11));
+    let mut replay = Replay::default();
+    assert_eq!((play(&mut replay, &second), replay.memory()), (0, Memory::Known));
+}
+
+#[test]
+fn missing_lines_are_known_to_be_missing() {
+    for (kind, memory) in
+        [(PolicyKind::RoundRobin, Memory::LinesMissing), (PolicyKind::Latency, Memory::Known)]
+    {
+        let mut lines = log_of(&SelectionSpec::of(kind), 5);
+        let decision = |line: &&String| line.contains(r#""line":"decision""#);
+        assert!(decision(&&lines[1]) && lines.iter().filter(decision).count() == 200);
+        lines[1] = to_string(&Line::Missing { lines: 1 }).unwrap();
+        let (first, second) = in_two_files(&lines);
+        let mut replay = Replay::default();
+        let differing = play(&mut replay, &first);
+        assert_eq!(differing > 0, kind == PolicyKind::RoundRobin, "{differing}");
+        play(&mut replay, &second);
+        assert_eq!((replay.decisions(), replay.memory()), (199, memory));
+    }
+}
+
+#[test]
+fn a_changed_choice_is_found_whatever_of_it_was_changed() {
+    let lines = log_of(&SelectionSpec::of(PolicyKind::Latency), 5);
+    let change = |from: &str, to: &str| {
+        let place = lines.iter().position(|line| line.contains(from)).unwrap();
+        let mut lines = lines.clone();
+        lines[place] = lines[place].replacen(from, to, 1);
+        let found = differences(&lines);
+        assert_eq!(found.len(), 1, "{from}");
+        found[0].clone()
+    };
+    let text = change(r#""choice":{"endpoint":"http://a""#, r#""choice":{"endpoint":"http://x""#);
+    assert!(text.ends_with("http://x in the log, http://a now"), "{text}");
+    let text = change(r#""reason":"least_latency_warm""#, r#""reason":"turn""#);
+    assert!(text.ends_with("; reason: turn in the log, least_latency_warm now"), "{text}");
+    let text = change(r#""outcome":"some""#, r#""outcome":"all""#);
+    assert!(text.contains("; stages: eligibility=all("), "{text}");
+}
+
+#[test]
+fn digests_and_seeds_are_text_that_any_reader_of_json_keeps() {
+    let lines = log_of(&SelectionSpec::of(PolicyKind::CacheAware), u64::MAX - 1);
+    let record: Value = from_str(&lines[1]).unwrap();
+    assert_eq!(record["seed"], "fffffffffffffffe");
+    assert!(record["query"]["keys"][0].as_str().unwrap().len() == 16);
+    let Line::Decision(known) = from_str(&lines[1]).unwrap() else { panic!() };
+    assert_eq!(known.seed, u64::MAX - 1);
+    for bad in ["\"fffffffffffffffe0\"", "\"+ffffffffffffffe\"", "\"\"", "12"] {
+        let line = lines[1].replace("\"fffffffffffffffe\"", bad);
+        assert!(from_str::<Line>(&line).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn another_policy_is_tried_on_what_the_log_knew() {
+    let lines = log_of(&SelectionSpec::of(PolicyKind::RoundRobin), 3);
+    let under = |kind: PolicyKind| {
+        let mut what_if = WhatIf::new(kind.into());
+        lines.iter().try_for_each(|line| what_if.line(&from_str(line).unwrap()))?;
+        Ok(what_if.found())
+    };
+    let same = under(PolicyKind::RoundRobin).unwrap();
+    assert_eq!((same.decisions, same.otherwise, same.logged), (200, 0, same.now));
+    let latency = under(PolicyKind::Latency).unwrap();
+    assert!(latency.otherwise > 50 && latency.compared <= 200);
+    assert!(latency.now.cached_tokens > latency.logged.cached_tokens, "{latency:?}");
+    assert!(latency.now.ttft_s < latency.logged.ttft_s, "{latency:?}");
+    // Nothing of prompts' keys is read by the policies of the log; they are there in a test only.
+    let error = under(PolicyKind::CacheAware).unwrap_err();
+    assert!(matches!(error, ReplayError::Keys { policy: "cache_aware", .. }), "{error}");
 }

@@ -26,6 +26,14 @@ pub struct DecisionLogConfig {
     pub files: usize,
 }
 
+impl DecisionLogConfig {
+    /// In this directory, with the defaults.
+    #[must_use]
+    pub fn at(directory: PathBuf) -> Self {
+        Self { directory, max_bytes: max_bytes(), files: files() }
+    }
+}
+
 fn max_bytes() -> u64 {
     256 << 20
 }

@@ -153,7 +153,7 @@ impl Gateway {
         let pending = self.pending.find(&[Some(&*keys)], self.clock.instant(now));
         let pending = pending.into_iter().next().unwrap_or_default();
         let fallback = median_rate(self.members.iter().filter_map(|member| member.rate.get()));
-        let blocks = self.player.needs().blocks;
+        let blocks = self.player.gathers_blocks();
         let candidates: Vec<Candidate> = self
             .members
             .iter()

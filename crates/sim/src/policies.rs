@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use kvasir_balance::record::Start;
 use kvasir_balance::{
-    EndpointId, FleetView, Members, Moment, Needs, Outcome, PolicyKind, Query, Rng, Selection,
+    EndpointId, FleetView, Members, Moment, Outcome, PolicyKind, Query, Rng, Selection,
     SelectionSpec,
 };
 
@@ -107,9 +107,9 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    /// What it reads of requests and engines besides what all do.
-    pub(crate) fn needs(&self) -> Needs {
-        self.own.as_ref().map(Selection::needs).unwrap_or_default()
+    /// Whether caches are to be counted: for its policy, or for others to be tried on its log.
+    pub(crate) fn gathers_blocks(&self) -> bool {
+        self.log.is_some() || self.own.as_ref().is_some_and(|own| own.needs().blocks)
     }
 
     /// Logs its decisions from now on. Other routers' policies have no log.
@@ -118,7 +118,8 @@ impl Player {
         // Nothing was drawn yet: the state is the seed.
         let spec = SelectionSpec::of(kind);
         let start = Start::new("simulated".to_owned(), spec, self.rng.state());
-        self.log = Some(DecisionLog::begin(sink, start, names, self.needs()));
+        let needs = self.own.as_ref().map(Selection::needs).unwrap_or_default();
+        self.log = Some(DecisionLog::begin(sink, start, names, needs));
     }
 
     /// The number of the last decision.

@@ -18,6 +18,7 @@ pub struct EndpointRecord {
     /// Tokens of the prompt it holds, by tier.
     pub overlap: OverlapRecord,
     /// Tokens of the prompt it is computing for others.
+    #[serde(default)]
     pub pending: u32,
     /// How far its events are believed, with the reason.
     pub trust: String,
@@ -62,10 +63,13 @@ pub struct OverlapRecord {
     /// Accelerator memory.
     pub device: u32,
     /// Host memory.
+    #[serde(skip_serializing_if = "super::is_default")]
     pub host: u32,
     /// Local storage.
+    #[serde(skip_serializing_if = "super::is_default")]
     pub disk: u32,
     /// Elsewhere.
+    #[serde(skip_serializing_if = "super::is_default")]
     pub remote: u32,
 }
 
