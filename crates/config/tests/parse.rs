@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at once")]
 
 use kvasir_balance::PolicyKind;
-use kvasir_config::{BlockIdentity, Config, ConfigError, LogFormat, RankAddressing, TokenParity};
+use kvasir_config::{
+    BlockIdentity, Config, ConfigError, DecisionLogConfig, LogFormat, RankAddressing, TokenParity,
+};
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse("kvasir.yaml", text)
@@ -325,5 +327,26 @@ fn pools_that_share_an_engine_know_its_blocks_in_one_way() {
     let message = error(&two("{engine: {algorithm: sha256}}"));
     for part in ["pools[1].identity", "`m`", "`n`", "http://a"] {
         assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn decisions_are_logged_where_the_file_says_so() {
+    assert_eq!(parse(SMALL).unwrap().decision_log, None);
+    let with = |log: &str| format!("{SMALL}decision_log: {log}\n");
+    let log = parse(&with("{directory: /var/log/kvasir}")).unwrap().decision_log.unwrap();
+    assert_eq!((log.max_bytes, log.files), (256 << 20, 8));
+    assert_eq!(log, DecisionLogConfig::at("/var/log/kvasir".into()));
+    let log = parse(&with("{directory: d, max_bytes: 65536, files: 2}")).unwrap().decision_log;
+    assert_eq!(log.map(|log| (log.max_bytes, log.files)), Some((65_536, 2)));
+    for (log, wanted) in [
+        ("{}", "kvasir.yaml:2:15: missing field `directory`"),
+        ("{directory: ''}", "the directory must not be empty"),
+        ("{directory: d, max_bytes: 65535}", "65535 bytes are too few: at least 65536"),
+        ("{directory: d, files: 1}", "1 files: from 2 to 10000 can be kept"),
+        ("{directory: d, file: 2}", "unknown field `file`"),
+    ] {
+        let error = error(&with(log));
+        assert!(error.contains(wanted), "no {wanted:?} in {error}");
     }
 }

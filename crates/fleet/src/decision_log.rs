@@ -20,7 +20,7 @@ use std::time::Duration;
 use kvasir_balance::record::Start;
 
 pub(crate) use self::account::{Account, LogState};
-pub(crate) use self::entry::{Entry, Noted, What, micros};
+pub(crate) use self::entry::{Entry, MadeAt, Noted, What, micros};
 use self::queue::{Bounds, Queue};
 use self::writer::Writer;
 

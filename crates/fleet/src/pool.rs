@@ -272,21 +272,11 @@ impl Pool {
         };
         let candidates: Vec<Candidate> = (0..evidence.endpoints.len()).map(candidate).collect();
         let members = Members { candidates: &candidates, exclusions, first_attempt };
-        let seed = state.seed();
         let chosen = state.select(&query, &members, clock);
         let id = state.decisions();
-        state.note(|| Noted {
-            id,
-            at: clock,
-            seed,
-            prompt_tokens: evidence.prompt_tokens,
-            traits: evidence.traits.clone(),
-            keys: keys.filter(|_| self.selecting.reads_keys()).cloned(),
-            endpoints: Arc::clone(&evidence.endpoints),
-            candidates: candidates.clone(),
-            exclusions: exclusions.to_vec(),
-            first_attempt,
-            decision: chosen.clone(),
+        state.note(|made| {
+            let logged = keys.filter(|_| self.selecting.reads_keys()).cloned();
+            Noted::new(made, evidence, logged, &members, chosen.as_ref())
         });
         let chosen = chosen?;
         let place = chosen.index;

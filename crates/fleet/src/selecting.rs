@@ -11,7 +11,7 @@ use kvasir_balance::{
 };
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::decision_log::{Account, Noted, PoolLog, What, micros};
+use crate::decision_log::{Account, MadeAt, Noted, PoolLog, What, micros};
 use crate::endpoint::Endpoint;
 use crate::evidence::PromptTokens;
 use crate::pending::PromptKeys;
@@ -40,6 +40,8 @@ pub(crate) struct State {
     lives: HashMap<EndpointId, u64>,
     /// Decisions so far.
     decisions: u64,
+    /// The last one.
+    last: MadeAt,
     log: Option<PoolLog>,
 }
 
@@ -86,7 +88,8 @@ impl Selecting {
         };
         let account = log.as_ref().map(|log| Arc::clone(log.account()));
         let (rng, lives) = (Rng::new(seed), HashMap::new());
-        let state = Mutex::new(State { selection, rng, lives, decisions: 0, log });
+        let state =
+            Mutex::new(State { selection, rng, lives, decisions: 0, last: MadeAt::default(), log });
         let shadow = spec.shadow.as_ref().map(kvasir_balance::PolicySpec::name);
         let policy = spec.policy.name();
         Self { policy, shadow, needs, gathers, began: Instant::now(), log: account, state }
@@ -175,6 +178,7 @@ impl State {
         now: Duration,
     ) -> Option<Decision> {
         self.decisions += 1;
+        self.last = MadeAt { id: self.decisions, at: now, seed: self.rng.state() };
         self.selection.select(query, members, &mut Moment { now, rng: &mut self.rng })
     }
 
@@ -183,15 +187,10 @@ impl State {
         self.decisions
     }
 
-    /// The state of the random source.
-    pub(crate) fn seed(&self) -> u64 {
-        self.rng.state()
-    }
-
-    /// Logs a decision, if there is a log.
-    pub(crate) fn note(&mut self, noted: impl FnOnce() -> Noted) {
+    /// Logs the last decision, if there is a log.
+    pub(crate) fn note(&mut self, noted: impl FnOnce(MadeAt) -> Noted) {
         if let Some(log) = &mut self.log {
-            log.push(What::Decision(Box::new(noted())));
+            log.push(What::Decision(Box::new(noted(self.last))));
         }
     }
 }

@@ -148,25 +148,7 @@ impl Gateway {
             self.typical_prompt = next_typical_prompt(self.typical_prompt, prompt_tokens);
         }
         let keys = Arc::new(prepared.keys(request));
-        let usable = keys.prompts.first().map(Chain::usable).unwrap_or_default();
-        let overlaps = self.inventory.overlaps(usable, prepared.block_size);
-        let pending = self.pending.find(&[Some(&*keys)], self.clock.instant(now));
-        let pending = pending.into_iter().next().unwrap_or_default();
-        let fallback = median_rate(self.members.iter().filter_map(|member| member.rate.get()));
-        let blocks = self.player.gathers_blocks();
-        let candidates: Vec<Candidate> = self
-            .members
-            .iter()
-            .map(|member| {
-                let overlap = member.following.picture.credited(&overlaps);
-                let resident = overlap.resident();
-                let pending = member.following.pending(&pending, keys.block_size, resident);
-                Candidate {
-                    pending,
-                    ..member.candidate(overlap, self.typical_prompt, fallback, blocks)
-                }
-            })
-            .collect();
+        let candidates = self.candidates(&keys, now);
         let extras: Vec<Extra> = self.members.iter().map(Member::extra).collect();
         let query = query_of(prompt_tokens, &keys);
         let (exclusions, first_attempt) = (self.exclusions(tried), tried.is_empty());
@@ -198,6 +180,28 @@ impl Gateway {
         member.queued_prefill_tokens += reservation.prefill_tokens;
         member.prompt_tokens += prompt_tokens;
         Some(reservation)
+    }
+
+    /// What is known of every engine.
+    fn candidates(&self, keys: &PromptKeys, now: Time) -> Vec<Candidate> {
+        let usable = keys.prompts.first().map(Chain::usable).unwrap_or_default();
+        let overlaps = self.inventory.overlaps(usable, keys.block_size);
+        let pending = self.pending.find(&[Some(keys)], self.clock.instant(now));
+        let pending = pending.into_iter().next().unwrap_or_default();
+        let fallback = median_rate(self.members.iter().filter_map(|member| member.rate.get()));
+        let blocks = self.player.gathers_blocks();
+        self.members
+            .iter()
+            .map(|member| {
+                let overlap = member.following.picture.credited(&overlaps);
+                let resident = overlap.resident();
+                let pending = member.following.pending(&pending, keys.block_size, resident);
+                Candidate {
+                    pending,
+                    ..member.candidate(overlap, self.typical_prompt, fallback, blocks)
+                }
+            })
+            .collect()
     }
 
     /// What speaks against each engine.

@@ -36,6 +36,11 @@ async fn a_mistake_in_the_file_is_located_and_what_is_allowed_is_said() {
             "pools: [{model: m, endpoints: [{url: 'http://a', events: 'http://a:1'}]}]",
             &["pool `m`", "http://a", "neither tcp:// nor ipc://"],
         ),
+        (
+            "decision_log: {directory: /tmp, max_bytes: 1000}\n",
+            &["FILE:1:", "1000 bytes are too few: at least 65536"],
+        ),
+        ("decision_log: {files: 3}\n", &["FILE:1:", "directory"]),
         ("{}", &["FILE: pools: at least one"]),
         ("pools: [{model: m, endpoints: []}]", &["FILE: pools[0].endpoints: at least one"]),
     ] {
@@ -99,4 +104,17 @@ async fn a_taken_port_is_named() {
     let (status, stderr) = run_to_end(["http://127.0.0.1:9", "--listen", &address]).await;
     assert_eq!(status, Some(1), "{stderr}");
     assert!(stderr.contains(&address), "{stderr}");
+}
+
+#[tokio::test]
+async fn a_decision_log_that_cannot_be_written_is_a_bad_configuration() {
+    let pool = "pools: [{model: m, endpoints: [{url: 'http://127.0.0.1:9'}]}]";
+    // A file cannot hold others, whoever asks.
+    let file = ConfigFile::new("");
+    let directory = file.path().join("log");
+    let (status, stderr) =
+        run(&format!("{pool}\ndecision_log: {{directory: '{}'}}", directory.display())).await;
+    assert_eq!(status, BAD_CONFIG, "{stderr}");
+    let wanted = format!("decision_log.directory: {}: Not a directory", directory.display());
+    assert!(stderr.contains(&wanted), "{stderr}");
 }

@@ -61,6 +61,7 @@ async fn a_warm_prompt_goes_to_the_replica_that_holds_it() {
             level: "tokens".to_owned(),
             tokens: "exact".to_owned(),
             trust: "exact".to_owned(),
+            id: None,
         };
         assert_eq!(first, expected);
         let holder = replicas.iter().find(|r| r.url() == first.endpoint).unwrap();

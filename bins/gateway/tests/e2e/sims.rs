@@ -4,6 +4,7 @@
 
 mod burst;
 mod clients;
+mod decisions;
 mod events;
 mod failure;
 mod identity;

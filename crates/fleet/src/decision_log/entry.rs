@@ -8,6 +8,7 @@ use kvasir_balance::{Candidate, Decision, Exclusion, Members};
 
 use super::Account;
 use crate::endpoint::Endpoint;
+use crate::evidence::Evidence;
 use crate::pending::PromptKeys;
 use crate::selecting::Traits;
 
@@ -31,22 +32,29 @@ pub(crate) enum What {
     End,
 }
 
-/// A decision as it was made.
-#[derive(Debug)]
-pub(crate) struct Noted {
+/// The moment of a decision.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MadeAt {
+    /// Its number.
     pub(crate) id: u64,
     pub(crate) at: Duration,
     /// The state of the random source before it.
     pub(crate) seed: u64,
-    pub(crate) prompt_tokens: u64,
-    pub(crate) traits: Traits,
+}
+
+/// A decision as it was made.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    made: MadeAt,
+    prompt_tokens: u64,
+    traits: Traits,
     /// Where a stage reads them.
-    pub(crate) keys: Option<Arc<PromptKeys>>,
-    pub(crate) endpoints: Arc<Vec<Arc<Endpoint>>>,
-    pub(crate) candidates: Vec<Candidate>,
-    pub(crate) exclusions: Vec<Option<Exclusion>>,
-    pub(crate) first_attempt: bool,
-    pub(crate) decision: Option<Decision>,
+    keys: Option<Arc<PromptKeys>>,
+    endpoints: Arc<Vec<Arc<Endpoint>>>,
+    candidates: Vec<Candidate>,
+    exclusions: Vec<Option<Exclusion>>,
+    first_attempt: bool,
+    decision: Option<Decision>,
 }
 
 impl Entry {
@@ -72,6 +80,26 @@ impl What {
 }
 
 impl Noted {
+    pub(crate) fn new(
+        made: MadeAt,
+        evidence: &Evidence,
+        keys: Option<Arc<PromptKeys>>,
+        members: &Members<'_>,
+        decision: Option<&Decision>,
+    ) -> Self {
+        Self {
+            made,
+            prompt_tokens: evidence.prompt_tokens,
+            traits: evidence.traits.clone(),
+            keys,
+            endpoints: Arc::clone(&evidence.endpoints),
+            candidates: members.candidates.to_vec(),
+            exclusions: members.exclusions.to_vec(),
+            first_attempt: members.first_attempt,
+            decision: decision.cloned(),
+        }
+    }
+
     fn record(&self) -> DecisionRecord {
         let query = self.traits.query(self.prompt_tokens, self.keys.as_deref());
         let members = Members {
@@ -81,10 +109,10 @@ impl Noted {
         };
         let names: Vec<String> = self.endpoints.iter().map(|endpoint| endpoint.name()).collect();
         let made = Made {
-            id: self.id,
+            id: self.made.id,
             request_id: self.traits.request_id(),
-            at_us: micros(self.at),
-            seed: self.seed,
+            at_us: micros(self.made.at),
+            seed: self.made.seed,
         };
         DecisionRecord::new(made, &query, &members, &names, self.decision.as_ref())
     }

@@ -1,0 +1,205 @@
+//! `kvasirctl replay` through the real binary, over logs that `kvasirctl simulate` writes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop at once")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn kvasirctl(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kvasirctl")).args(args).output().unwrap()
+}
+
+fn replay(file: &Path, flags: &[&str]) -> (i32, String, String) {
+    let args = [&["replay", file.to_str().unwrap()], flags].concat();
+    let Output { status, stdout, stderr } = kvasirctl(&args);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+/// A file of its own, with engines that were killed meanwhile in it.
+fn simulated(policy: &str, name: &str) -> PathBuf {
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"));
+    let path = file.to_str().unwrap();
+    let fixed = "simulate --workload multi_turn --requests 120 --replicas 3 --time-scale 3 \
+                 --restart 1@4+3 --restart 0@20+2 --restart 2@20+2 --policies";
+    let args: Vec<&str> = fixed.split_whitespace().chain([policy, "--decisions", path]).collect();
+    let output = kvasirctl(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    file
+}
+
+fn lines(file: &Path) -> Vec<String> {
+    std::fs::read_to_string(file).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_simulation_decides_the_same_again() {
+    let mut excluded = 0;
+    for policy in
+        ["latency", "round_robin", "cache_aware", "session", "precise_cache_aware", "power_of_two"]
+    {
+        let file = simulated(policy, &format!("same-{policy}"));
+        let (status, text, stderr) = replay(&file, &[]);
+        assert_eq!((status, &*stderr), (0, ""), "{policy}: {text}");
+        assert!(text.ends_with(" in 1 file: all come out as in the log\n"), "{text}");
+        let decisions = lines(&file).iter().filter(|l| l.contains(r#""line":"decision""#)).count();
+        assert!(decisions >= 120 && text.starts_with(&format!("{decisions} decisions")), "{text}");
+        let json: Value = serde_json::from_str(&replay(&file, &["--json"]).1).unwrap();
+        assert_eq!((&json["equal"], &json["differing"]), (&decisions.into(), &0.into()));
+        let unreachable = |l: &&String| l.contains(r#""exclusion":"unreachable""#);
+        excluded += lines(&file).iter().filter(unreachable).count();
+    }
+    assert!(excluded > 0, "engines were killed");
+}
+
+#[test]
+fn a_choice_that_was_changed_is_found() {
+    let file = simulated("latency", "tampered");
+    let mut log = lines(&file);
+    let place = log.iter().rposition(|line| line.contains(r#""choice":{"endpoint":"#)).unwrap();
+    let mut line: Value = serde_json::from_str(&log[place]).unwrap();
+    let was = line["choice"]["endpoint"].clone();
+    line["choice"]["endpoint"] = "replica-9".into();
+    log[place] = line.to_string();
+    std::fs::write(&file, log.join("\n") + "\n").unwrap();
+    let (status, text, _) = replay(&file, &[]);
+    assert_eq!(status, 1, "{text}");
+    let found = format!(
+        "tampered.jsonl:{}: decision {}: replica-9 in the log, {} now",
+        place + 1,
+        line["id"],
+        was.as_str().unwrap()
+    );
+    assert!(text.contains(", 1 differ\n") && text.contains(&found), "{found} in {text}");
+    let json: Value = serde_json::from_str(&replay(&file, &["--json"]).1).unwrap();
+    assert_eq!(json["differences"][0]["logged"]["endpoint"], "replica-9");
+    assert_eq!(json["differences"][0]["now"]["endpoint"], was);
+}
+
+#[test]
+fn what_cannot_be_read_is_located_and_a_cut_end_is_left_out() {
+    let file = simulated("round_robin", "broken");
+    let whole = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, &whole[..whole.len() - 9]).unwrap();
+    let (status, text, _) = replay(&file, &[]);
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("broken.jsonl: the last line is cut off and left out\n"), "{text}");
+    let mut log = lines(&file);
+    for (at, line, wanted) in [
+        (4, "{\"line\":\"decision\",\"id\":", "broken.jsonl:5: no line of a decision log: EOF"),
+        (2, r#"{"line":"verdict"}"#, "broken.jsonl:3: no line of a decision log: unknown variant"),
+        (0, r#"{"line":"missing","lines":1}"#, "broken.jsonl:1: the log does not begin with"),
+    ] {
+        log[at] = line.to_owned();
+        std::fs::write(&file, log.join("\n")).unwrap();
+        let (status, text, stderr) = replay(&file, &[]);
+        assert_eq!((status, &*text), (2, ""), "{stderr}");
+        assert!(stderr.contains(wanted), "no {wanted:?} in {stderr}");
+    }
+    let (status, _, stderr) = replay(Path::new("/nowhere/log"), &[]);
+    assert_eq!(
+        (status, &*stderr),
+        (2, "kvasirctl: /nowhere/log: No such file or directory (os error 2)\n")
+    );
+}
+
+#[test]
+fn lines_that_are_missing_are_said() {
+    let file = simulated("round_robin", "missing");
+    let mut log = lines(&file);
+    let place = log.iter().position(|line| line.contains(r#""line":"decision""#)).unwrap();
+    log[place] = r#"{"line":"missing","lines":1}"#.to_owned();
+    std::fs::write(&file, log.join("\n") + "\n").unwrap();
+    let (status, text, _) = replay(&file, &["--differences", "1"]);
+    assert_eq!(status, 1, "{text}");
+    let gap = format!("missing.jsonl:{}: 1 line could not be written here\n", place + 1);
+    let why = "of them where what policies remember is not that of the log: lines are missing";
+    for part in [&*gap, " more\n", why] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+}
+
+#[test]
+fn one_decision_is_explained() {
+    let file = simulated("latency", "explained");
+    let runner_up = r#""runner_up":"#;
+    let with_second =
+        |line: &&String| line.contains(runner_up) && line.contains("least_latency_warm");
+    let line = lines(&file).iter().rfind(with_second).unwrap().clone();
+    let record: Value = serde_json::from_str(&line).unwrap();
+    let id = record["id"].to_string();
+    let (status, text, _) = replay(&file, &["--explain", &id]);
+    assert_eq!(status, 0);
+    let choice = &record["choice"];
+    let (endpoint, second) =
+        (choice["endpoint"].as_str().unwrap(), choice["runner_up"].as_str().unwrap());
+    for part in [
+        format!("decision {id} of pool simulated, "),
+        format!("prompt {} tokens, first attempt", record["query"]["prompt_tokens"]),
+        format!("\n* {endpoint} "),
+        format!("\n+ {second} "),
+        format!("* chosen: {endpoint}, by latency: least_latency_warm\n"),
+        "  eligibility  all, 3 left\n".to_owned(),
+        "the endpoint began to answer after ".to_owned(),
+    ] {
+        assert!(text.contains(&part), "no {part:?} in {text}");
+    }
+    let title = text.lines().find(|line| line.contains("endpoint ")).unwrap();
+    for column in
+        ["device", "pending", "trust", "in flight", "queued", "tokens/s", "expected ms", "score"]
+    {
+        assert!(title.contains(column), "{column}: {title}");
+    }
+    let json: Value =
+        serde_json::from_str(&replay(&file, &["--explain", &id, "--json"]).1).unwrap();
+    assert_eq!(json[0]["decision"]["choice"], *choice);
+    assert_eq!(json[0]["outcome"]["answered"], true);
+    let (status, text, stderr) = replay(&file, &["--explain", "99999"]);
+    assert_eq!((status, &*text), (1, ""));
+    assert!(stderr.contains("no decision 99999"), "{stderr}");
+}
+
+#[test]
+fn another_policy_is_tried() {
+    let file = simulated("round_robin", "what-if");
+    let (status, text, _) = replay(&file, &["--policy", "latency"]);
+    assert_eq!(status, 0);
+    assert!(
+        text.contains("written under round_robin; latency chooses another endpoint in "),
+        "{text}"
+    );
+    assert!(text.contains("is not followed"), "{text}");
+    let json = |policy: &str| -> Value {
+        serde_json::from_str(&replay(&file, &["--json", "--policy", policy]).1).unwrap()
+    };
+    let latency = json(r#"{"name":"latency"}"#);
+    assert!(latency["otherwise"].as_u64() > Some(20), "{latency}");
+    let cached = |of: &str| latency[of]["expected_cached_tokens"].as_u64().unwrap();
+    assert!(cached("now") > cached("logged"), "{latency}");
+    assert_eq!(json("round_robin")["otherwise"], 0);
+    let (status, _, stderr) = replay(&file, &["--policy", "cache_aware"]);
+    assert_eq!(status, 2);
+    assert!(stderr.contains("`cache_aware` reads the keys of prompts"), "{stderr}");
+}
+
+#[test]
+fn only_one_own_policy_behind_one_gateway_is_logged() {
+    let log = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("never.jsonl");
+    let path = log.to_str().unwrap();
+    for (args, wanted) in [
+        ("--policies latency,round_robin", "--decisions: give one policy in --policies"),
+        ("--policies lmetric", "`lmetric` is not a policy of Kvasir's own"),
+        ("--policies latency --gateways 2", "a decision log is of one gateway, and there are 2"),
+    ] {
+        let fixed = "simulate --workload rag --requests 5 --decisions";
+        let args: Vec<&str> =
+            fixed.split_whitespace().chain([path]).chain(args.split_whitespace()).collect();
+        let output = kvasirctl(&args);
+        assert!(!output.status.success());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains(wanted), "no {wanted:?} in {stderr}");
+        assert!(!log.exists());
+    }
+}
