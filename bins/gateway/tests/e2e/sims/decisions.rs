@@ -210,6 +210,40 @@ async fn an_answer_leads_to_its_record_within_about_a_second() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_go_on_while_the_log_cannot_be_written_and_what_is_missing_is_said() {
+    let dir = LogDir::new();
+    let sims = Sim::several(1, 600, FAST).await;
+    let settings = json!({"decision_log": {"directory": dir.0}});
+    let gateway = over_with(&sims, "latency", settings).await;
+    // A file takes the directory's place before anything was written.
+    std::fs::remove_dir_all(&dir.0).unwrap();
+    std::fs::write(&dir.0, "").unwrap();
+    for id in 1..=3 {
+        assert_eq!(ask(&gateway, &ids(1, 100), 1).await.decision.id, Some(id));
+    }
+    let failing = [("model", "tiny"), ("state", "failing"), ("reason", "no_directory")];
+    gateway.until_metric("kvasir_decision_log_state", &failing, 1.0).await;
+    let dropped = [("model", "tiny"), ("reason", "disk")];
+    gateway.until_metric("kvasir_decision_log_dropped_total", &dropped, 6.0).await;
+    let line = gateway.line("the reason", |line| line.contains("cannot be written")).await;
+    assert!(line.contains(r#""reason":"no_directory""#) && line.contains("File exists"), "{line}");
+    // It is tried again without being asked.
+    std::fs::remove_file(&dir.0).unwrap();
+    let writing = [("model", "tiny"), ("state", "writing")];
+    gateway.until_metric("kvasir_decision_log_state", &writing, 1.0).await;
+    assert_eq!(ask(&gateway, &ids(1, 100), 1).await.decision.id, Some(4));
+    gateway.until_metric("kvasir_decision_log_lines_total", &[], 2.0).await;
+    let lines = dir.files().concat();
+    assert_eq!(lines[1], Line::Missing { lines: 6 });
+    assert_eq!(decisions(&lines)[0].id, 4);
+    assert_eq!(replayed(&lines).1, Vec::<String>::new());
+    assert_eq!(
+        gateway.metrics().await.sum("kvasir_decision_log_dropped_total", &dropped),
+        Some(6.0)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_log_no_number() {
     let sims = Sim::several(1, 600, FAST).await;
     let gateway = over(&sims, "latency").await;
