@@ -1,5 +1,6 @@
 //! The command line.
 
+mod calibrate;
 mod doctor;
 mod engine;
 mod hash;
@@ -19,6 +20,7 @@ use clap::{ArgAction, Parser, Subcommand};
 use kvasir_balance::PolicyKind;
 use kvasir_engine_sim::{Algorithm, Version};
 
+pub(crate) use self::calibrate::{CalibrateArgs, LimitArgs};
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::hash::HashArgs;
 pub(crate) use self::look::LookArgs;
@@ -37,6 +39,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Fits the simulator's cost model to a live engine's times.
+    Calibrate(Box<CalibrateArgs>),
     /// Plays one workload against simulated engines under several policies and compares them.
     Demo(DemoArgs),
     /// Checks live engines, leg by leg, against what the gateway needs of them.

@@ -94,6 +94,9 @@ pub(crate) struct EngineArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "News of the engines")]
 pub(crate) struct NewsArgs {
+    /// From a request's choice to its arrival at the engine, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 0.5, value_parser = not_negative)]
+    pub(crate) dispatch_delay: f64,
     /// Delay of KV events, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1.0, value_parser = not_negative)]
     pub(crate) event_delay: f64,
