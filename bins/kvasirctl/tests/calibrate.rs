@@ -13,6 +13,7 @@ const TRUTH: CostModel = CostModel {
     step_overhead: 4e-3,
     weights: 1.6e-2,
     per_token: 1e-4,
+    per_request: 2e-3,
     per_context_token: 1e-5,
     per_attention_pair: 1e-7,
     speed: 1.0,
@@ -57,7 +58,7 @@ async fn known_costs_are_found_again() {
     let server = engine().await;
     let output = calibrate(&format!(
         "--engine {} --model known --repeats 3 --prompts 8,200,500,1000,1500 --answer-tokens 10 \
-         --batches 4 --max-num-batched-tokens 512 --max-num-seqs 32 --check-requests 12 --json",
+         --batches 4,8 --max-num-batched-tokens 512 --max-num-seqs 32 --check-requests 12 --json",
         server.url()
     ))
     .await;
@@ -70,8 +71,11 @@ async fn known_costs_are_found_again() {
     assert!(off(&cost["per_token"], TRUTH.per_token) < 0.2, "{cost}");
     assert!(off(&cost["per_attention_pair"], TRUTH.per_attention_pair) < 0.2, "{cost}");
     assert!(off(&cost["per_context_token"], TRUTH.per_context_token) < 0.2, "{cost}");
-    let once = cost["step_overhead"].as_f64().unwrap() + cost["weights"].as_f64().unwrap();
-    assert!((once / (TRUTH.step_overhead + TRUTH.weights) - 1.0).abs() < 0.15, "{cost}");
+    assert!(off(&cost["per_request"], TRUTH.per_request) < 0.3, "{cost}");
+    let of = |name: &str| cost[name].as_f64().unwrap();
+    let once = of("step_overhead") + of("weights") + of("per_request");
+    let truth = TRUTH.step_overhead + TRUTH.weights + TRUTH.per_request;
+    assert!((once / truth - 1.0).abs() < 0.15, "{cost}");
     assert!(found["dispatch_delay_s"].as_f64().unwrap() < 0.01, "{found:#}");
     assert!(found["off"]["mean"].as_f64().unwrap() < 0.1, "{found:#}");
     assert_eq!(found["points"][0]["samples"], 3);
@@ -105,7 +109,7 @@ async fn what_cannot_be_measured_is_said() {
         ),
         (
             format!("--engine {url} --model known --prompts 8,4000"),
-            "--prompts: 4000 tokens and an answer of 4 exceed max_model_len, 2048",
+            "--prompts: 4000 tokens and an answer of 4 exceed what the engine holds, 2048",
         ),
         (format!("--engine {url} --model known --prompts 8,20"), "three lengths of prompts"),
     ] {

@@ -78,7 +78,8 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "X,Y", value_delimiter = ',', default_value = "1", value_parser = positive)]
     pub(crate) speeds: Vec<f64>,
     /// Seconds that a step takes, part by part: `step_overhead`, `weights`, `per_token`,
-    /// `per_context_token`, `per_attention_pair`. What is not given is that of an 8B model on a
+    /// `per_request`, `per_context_token`, `per_attention_pair`; `kvasirctl calibrate` prints those
+    /// of a live engine. What is not given is that of an 8B model on a
     /// mid-size GPU: 10,000 prefill tokens and up to 100 steps a second.
     #[arg(long, value_name = "PART=S,PART=S", value_delimiter = ',', value_parser = cost)]
     pub(crate) cost: Vec<(CostPart, f64)>,
@@ -120,15 +121,17 @@ pub(crate) enum CostPart {
     StepOverhead,
     Weights,
     PerToken,
+    PerRequest,
     PerContextToken,
     PerAttentionPair,
 }
 
 impl CostPart {
-    const ALL: [(&'static str, Self); 5] = [
+    const ALL: [(&'static str, Self); 6] = [
         ("step_overhead", Self::StepOverhead),
         ("weights", Self::Weights),
         ("per_token", Self::PerToken),
+        ("per_request", Self::PerRequest),
         ("per_context_token", Self::PerContextToken),
         ("per_attention_pair", Self::PerAttentionPair),
     ];
@@ -138,6 +141,7 @@ impl CostPart {
             Self::StepOverhead => &mut model.step_overhead,
             Self::Weights => &mut model.weights,
             Self::PerToken => &mut model.per_token,
+            Self::PerRequest => &mut model.per_request,
             Self::PerContextToken => &mut model.per_context_token,
             Self::PerAttentionPair => &mut model.per_attention_pair,
         } = seconds;

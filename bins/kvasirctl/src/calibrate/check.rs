@@ -22,7 +22,7 @@ const POLICY: SimPolicy = SimPolicy::Own(PolicyKind::RoundRobin);
 /// Beginnings that prompts share.
 const GROUPS: usize = 6;
 /// Requests by which the load is found that the fitted engine keeps up with.
-const LONG_RUN: usize = 600;
+const LONG_RUN: usize = 300;
 /// Fewer requests compare nothing.
 const LEAST: usize = 10;
 /// No prompt is longer, whatever the engine takes.

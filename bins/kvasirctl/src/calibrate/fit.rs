@@ -13,13 +13,14 @@ use kvasir_engine_sim::CostModel;
 use self::solve::{COSTS, Row, non_negative};
 
 /// Values of the knee that are tried before it is looked for in between.
-const KNEES: u32 = 200;
+const KNEES: u32 = 60;
 /// Halvings of the interval in between.
 const REFINEMENTS: u32 = 40;
 
 /// One step, as far as its time depends on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Step {
+    pub(super) requests: f64,
     /// Tokens computed, of prompts and of answers.
     pub(super) tokens: f64,
     /// Query-key pairs of prompts.
@@ -116,6 +117,7 @@ fn row(observation: &Observation, knee: f64, weight: f64) -> Row {
             if observation.request { weight } else { 0.0 },
             sum(&|_| 1.0),
             sum(&|step| step.tokens.max(knee)),
+            sum(&|step| step.requests),
             sum(&|step| step.context),
             sum(&|step| step.pairs),
         ],
@@ -124,12 +126,14 @@ fn row(observation: &Observation, knee: f64, weight: f64) -> Row {
 }
 
 fn fitted(observations: &[Observation], knee: f64, solution: &Solution) -> Fitted {
-    let [request, step_overhead, per_token, per_context_token, per_attention_pair] = solution.costs;
+    let [request, step_overhead, per_token, per_request, per_context_token, per_attention_pair] =
+        solution.costs;
     let weights = knee * per_token;
     let cost = CostModel {
         step_overhead,
         weights,
         per_token,
+        per_request,
         per_context_token,
         per_attention_pair,
         speed: 1.0,

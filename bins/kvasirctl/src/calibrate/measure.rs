@@ -19,6 +19,8 @@ const LONGEST: u32 = 8_192;
 const PARTS: [f64; 5] = [0.06, 0.12, 0.25, 0.5, 0.75];
 /// Prompt of each of several answers at once: little to compute before all of them answer.
 const BATCH_PROMPT: u32 = 32;
+/// Room for prompts without which nothing is measured.
+const LEAST_PROMPT: u32 = 64;
 /// Requests before the first that counts.
 const WARM_UP: usize = 2;
 /// Ids below this are often special tokens.
@@ -119,7 +121,15 @@ pub(super) async fn measure(
 
 /// What to measure: single prompts of several lengths, and several short ones at once.
 fn points(args: &CalibrateArgs, limits: &Limits) -> Result<Vec<Point>> {
-    let most = limits.max_model_len.saturating_sub(args.answer_tokens);
+    let fits = limits.max_model_len.min(limits.cache_tokens);
+    if fits < 2 * args.answer_tokens + LEAST_PROMPT {
+        bail!(
+            "an engine for {fits} tokens is too small for answers of {0} and twice {0} tokens: \
+             fewer --answer-tokens",
+            args.answer_tokens
+        );
+    }
+    let most = fits.saturating_sub(args.answer_tokens);
     let longest = if limits.assumed.contains(&"max_num_batched_tokens") {
         // Chunks of a budget nobody knows are not measured.
         most.min(LONGEST).min(limits.max_num_batched_tokens)
@@ -137,9 +147,8 @@ fn points(args: &CalibrateArgs, limits: &Limits) -> Result<Vec<Point>> {
     lengths.dedup();
     if let Some(long) = lengths.iter().find(|length| **length > most) {
         bail!(
-            "--prompts: {long} tokens and an answer of {} exceed max_model_len, {}",
-            args.answer_tokens,
-            limits.max_model_len
+            "--prompts: {long} tokens and an answer of {} exceed what the engine holds, {fits}",
+            args.answer_tokens
         );
     }
     let singles = lengths.iter().map(|&prompt| Point { answers: 1, prompt });
@@ -195,7 +204,12 @@ fn evaluate(point: Point, rounds: &[Vec<Timed>], limits: &Limits) -> Result<Vec<
         );
     }
     let context = common.iter().map(|step| step.context).sum::<f64>() / common.len() as f64;
-    let steps = vec![Step { tokens: f64::from(answers), pairs: 0.0, context }];
+    let steps = vec![Step {
+        requests: f64::from(answers),
+        tokens: f64::from(answers),
+        pairs: 0.0,
+        context,
+    }];
     let readings = common.iter().map(|step| step.seconds).collect();
     measured.extend(median(What::Step { answers, prompt }, false, steps, readings));
     Ok(measured)
@@ -215,7 +229,7 @@ pub(super) fn chunks(prompt: u32, budget: u32) -> Vec<Step> {
     while done < prompt {
         let n = budget.min(prompt - done);
         let pairs = n * done + n * (n + 1) / 2;
-        steps.push(Step { tokens: n as f64, pairs: pairs as f64, context: 0.0 });
+        steps.push(Step { requests: 1.0, tokens: n as f64, pairs: pairs as f64, context: 0.0 });
         done += n;
     }
     steps

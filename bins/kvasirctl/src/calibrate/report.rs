@@ -28,6 +28,7 @@ impl Report {
             ("step_overhead", cost.step_overhead),
             ("weights", cost.weights),
             ("per_token", cost.per_token),
+            ("per_request", cost.per_request),
             ("per_context_token", cost.per_context_token),
             ("per_attention_pair", cost.per_attention_pair),
         ];
@@ -160,6 +161,7 @@ impl Report {
                 "step_overhead": cost.step_overhead,
                 "weights": cost.weights,
                 "per_token": cost.per_token,
+                "per_request": cost.per_request,
                 "per_context_token": cost.per_context_token,
                 "per_attention_pair": cost.per_attention_pair,
             },

@@ -1,7 +1,7 @@
 //! Least squares of a few unknowns, none below 0.
 
 /// Unknowns.
-pub(super) const COSTS: usize = 5;
+pub(super) const COSTS: usize = 6;
 
 /// How little of a column may be left, of 1, for it to count as one of its own.
 const INDEPENDENT: f64 = 1e-10;
@@ -16,7 +16,7 @@ pub(super) struct Row {
 /// The unknowns, none below 0, with the least sum of squares, and that sum. `None` where no set of
 /// columns has a solution.
 ///
-/// The best solution sets some unknowns to 0 and is free in the others; with five unknowns all 31
+/// The best solution sets some unknowns to 0 and is free in the others; with six unknowns all 63
 /// choices are tried. Of those that are equally good the first counts.
 pub(super) fn non_negative(rows: &[Row]) -> Option<([f64; COSTS], f64)> {
     let scales: [f64; COSTS] = std::array::from_fn(|column| {

