@@ -57,8 +57,8 @@ fn off(found: &Value, true_: f64) -> f64 {
 async fn known_costs_are_found_again() {
     let server = engine().await;
     let output = calibrate(&format!(
-        "--engine {} --model known --repeats 3 --prompts 8,200,500,1000,1500 --answer-tokens 10 \
-         --batches 4,8 --max-num-batched-tokens 512 --max-num-seqs 32 --check-requests 12 --json",
+        "--engine {} --model known --repeats 3 --prompts 8,200,1000,1500 --answer-tokens 8 \
+         --batches 6 --max-num-batched-tokens 512 --max-num-seqs 32 --check-requests 12 --json",
         server.url()
     ))
     .await;

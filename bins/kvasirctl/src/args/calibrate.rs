@@ -44,7 +44,7 @@ pub(crate) struct CalibrateArgs {
           value_parser = clap::value_parser!(u32).range(2..=256))]
     pub(crate) batches: Vec<u32>,
     /// Tokens of each answer.
-    #[arg(long, value_name = "N", default_value_t = 24,
+    #[arg(long, value_name = "N", default_value_t = 32,
           value_parser = clap::value_parser!(u32).range(4..=4_096))]
     pub(crate) answer_tokens: u32,
     /// Token ids of prompts are below this and from 256 on; the model must know them all.

@@ -187,10 +187,12 @@ fn side(answers: &[(Timed, u64)]) -> Side {
         Spread::of(&all)
     };
     let prompts: u64 = answers.iter().map(|(_, tokens)| tokens).sum();
-    let cached: Option<u64> = answers.iter().map(|(timed, _)| timed.cached).sum();
+    // Some releases say null where they mean 0.
+    let told = answers.iter().any(|(timed, _)| timed.cached.is_some());
+    let cached: u64 = answers.iter().filter_map(|(timed, _)| timed.cached).sum();
     Side {
         ttft_ms: spread(Timed::ttft),
         e2e_ms: spread(Timed::e2e),
-        hit_rate: cached.filter(|_| prompts > 0).map(|cached| cached as f64 / prompts as f64),
+        hit_rate: (told && prompts > 0).then(|| cached as f64 / prompts as f64),
     }
 }

@@ -243,7 +243,8 @@ struct Common {
 }
 
 fn common(answers: &[Timed], prompt: u32) -> Option<Common> {
-    let from = answers.iter().filter_map(|answer| answer.marks.first()).map(|mark| mark.0).max()?;
+    // The first token brings the head of the answer along, and may be late for that.
+    let from = answers.iter().filter_map(|answer| answer.marks.get(1)).map(|mark| mark.0).max()?;
     let to = answers.iter().filter_map(|answer| answer.marks.last()).map(|mark| mark.0).min()?;
     let (mut seconds, mut context) = (0.0, 0.0);
     for answer in answers {
@@ -279,13 +280,13 @@ mod tests {
     #[test]
     fn only_steps_that_all_answers_share_count() {
         let begin = Instant::now();
-        // The first is alone until 30 ms; the second gets two tokens in one piece at 60 ms.
+        // Both have a second token at 30 ms; one gets two tokens in one piece at 60 ms.
         let one = timed(begin, &[(10, 1), (20, 2), (30, 3), (45, 4), (60, 5), (75, 6)]);
-        let two = timed(begin, &[(30, 1), (60, 3), (75, 4), (80, 5)]);
+        let two = timed(begin, &[(20, 1), (30, 2), (60, 4), (75, 5), (80, 6)]);
         let step = common(&[one.clone(), two], 100).unwrap();
         assert!((step.seconds - 0.015).abs() < 1e-9, "{}", step.seconds);
-        // Tokens 4 to 6 of the first read 103 to 105, tokens 2 to 4 of the second 101 to 103.
-        assert!((step.context - 206.0).abs() < 1e-9, "{}", step.context);
+        // Tokens 4 to 6 of the first read 103 to 105, tokens 3 to 5 of the second 102 to 104.
+        assert!((step.context - 207.0).abs() < 1e-9, "{}", step.context);
         let late = timed(begin, &[(80, 1), (90, 2)]);
         assert!(common(&[one, late], 100).is_none());
     }
