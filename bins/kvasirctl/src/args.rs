@@ -20,7 +20,7 @@ use clap::{ArgAction, Parser, Subcommand};
 use kvasir_balance::PolicyKind;
 use kvasir_engine_sim::{Algorithm, Version};
 
-pub(crate) use self::calibrate::{CalibrateArgs, LimitArgs};
+pub(crate) use self::calibrate::{CalibrateArgs, LimitArgs, Reading};
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::hash::HashArgs;
 pub(crate) use self::look::LookArgs;

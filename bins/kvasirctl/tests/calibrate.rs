@@ -4,9 +4,11 @@
 
 use std::process::{Command, Output, Stdio};
 
+use http::StatusCode;
 use kvasir_engine_sim::server::{SimServer, SimServerConfig};
 use kvasir_engine_sim::{CostModel, EngineConfig};
-use serde_json::Value;
+use kvasir_testkit::engine::{EngineConfig as FakeConfig, FakeEngine, Load, Recorded, Reply};
+use serde_json::{Value, json};
 
 /// Steps of tens of milliseconds: a scheduler that is a millisecond late changes little.
 const TRUTH: CostModel = CostModel {
@@ -57,8 +59,8 @@ fn off(found: &Value, true_: f64) -> f64 {
 async fn known_costs_are_found_again() {
     let server = engine().await;
     let output = calibrate(&format!(
-        "--engine {} --model known --repeats 3 --prompts 8,200,1000,1500 --answer-tokens 8 \
-         --batches 6 --max-num-batched-tokens 512 --max-num-seqs 32 --check-requests 12 --json",
+        "--engine {} --model known --repeats 3 --fit least --prompts 8,200,500,1000,1500 --answer-tokens 8 \
+         --batches 6 --max-num-batched-tokens 512 --max-num-seqs 32 --check-requests 10 --json",
         server.url()
     ))
     .await;
@@ -80,11 +82,11 @@ async fn known_costs_are_found_again() {
     assert!(found["off"]["mean"].as_f64().unwrap() < 0.1, "{found:#}");
     assert_eq!(found["points"][0]["samples"], 3);
     assert_eq!(found["limits"]["cache_tokens"], 16_000);
-    assert_eq!(found["limits"]["assumed"], serde_json::json!([]));
+    assert_eq!(found["limits"]["assumed"], json!([]));
     // The simulator with these costs is the engine: the same workload takes the same time.
     let check = &found["check"];
-    assert_eq!(check["requests"], 12);
-    assert!(off(&check["simulated_over_live"]["e2e_mean"], 1.0) < 0.25, "{check:#}");
+    assert_eq!(check["requests"], 10);
+    assert!(off(&check["simulated_over_live"]["e2e_mean"], 1.0) < 0.35, "{check:#}");
     let rate = |side: &str| check[side]["token_hit_rate"].as_f64().unwrap();
     assert!(rate("live") > 0.05 && (rate("live") - rate("simulated")).abs() < 0.1, "{check:#}");
     let arguments = found["arguments"].as_str().unwrap();
@@ -118,4 +120,48 @@ async fn what_cannot_be_measured_is_said() {
         assert!(text(&output.stderr).contains(part), "{args}: {}", text(&output.stderr));
         assert_eq!(text(&output.stdout), "");
     }
+}
+
+/// A stream of four tokens, as an engine sends it that counts as it goes.
+fn stream(prompt: usize, cached: u64) -> Vec<String> {
+    let usage = |tokens: usize| {
+        json!({"prompt_tokens": prompt, "completion_tokens": tokens,
+            "prompt_tokens_details": {"cached_tokens": cached}})
+    };
+    let piece = |tokens: usize| json!({"choices": [{"text": "x"}], "usage": usage(tokens)});
+    (1..=4)
+        .map(piece)
+        .chain([json!({"choices": [], "usage": usage(4)})])
+        .map(|v| v.to_string())
+        .collect()
+}
+
+fn prompt(request: &Recorded) -> usize {
+    request.json()["prompt"].as_array().map_or(0, Vec::len)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn engines_that_cannot_be_believed_are_found_out() {
+    type Answer = fn(&Recorded) -> Reply;
+    let cases: [(Answer, &str); 5] = [
+        (|r| Reply::sse(stream(prompt(r), 16)), "found 16 tokens of a random prompt in its cache"),
+        (|_| Reply::Json(StatusCode::OK, json!({})), "the answer is application/json"),
+        (|r| Reply::sse(stream(prompt(r), 0).split_off(3)), "in 1 pieces: something collects"),
+        (|r| Reply::sse(stream(prompt(r) + 1, 0)), "in a prompt of 8 token ids"),
+        (|_| Reply::status(StatusCode::UNAUTHORIZED), "status 401"),
+    ];
+    for (answer, part) in cases {
+        let engine = FakeEngine::start(FakeConfig::default()).await.unwrap();
+        engine.set_handler(move |request| Some(answer(request)));
+        let args = format!("--engine {} --model tiny --answer-tokens 4", engine.url());
+        let output = calibrate(&args).await;
+        assert_eq!(output.status.code(), Some(1), "{part}");
+        assert!(text(&output.stderr).contains(part), "{part}: {}", text(&output.stderr));
+    }
+    let engine = FakeEngine::start(FakeConfig::default()).await.unwrap();
+    engine.set_load(Load { running: Some(2), waiting: 1, ..Load::default() });
+    let output = calibrate(&format!("--engine {} --model tiny", engine.url())).await;
+    let said = text(&output.stderr);
+    assert!(said.contains("has 3 requests under way: only an idle one"), "{said}");
+    assert!(engine.requests().is_empty());
 }

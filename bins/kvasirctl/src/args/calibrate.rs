@@ -31,10 +31,13 @@ pub(crate) struct CalibrateArgs {
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
-    /// How often every point is measured; medians are fitted.
+    /// How often every point is measured.
     #[arg(long, value_name = "N", default_value_t = 7,
           value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) repeats: u32,
+    /// Which of a point's readings is fitted.
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Reading::Median)]
+    pub(crate) fit: Reading,
     /// Lengths of the prompts, in tokens (default: seven, from 8 to as long as fits, at most 8192).
     #[arg(long, value_name = "N,M", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -73,6 +76,15 @@ pub(crate) struct CalibrateArgs {
     /// Print JSON instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Which of several readings of one time counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Reading {
+    /// What is usual.
+    Median,
+    /// The shortest: what it takes when nothing else on the machine is in the way.
+    Least,
 }
 
 /// What the engine was started with, where it does not say so itself.

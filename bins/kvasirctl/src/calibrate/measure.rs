@@ -10,7 +10,7 @@ use super::client::{EngineClient, Timed};
 use super::engine::Limits;
 use super::fit::{Observation, Step};
 use super::progress::Bar;
-use crate::args::CalibrateArgs;
+use crate::args::{CalibrateArgs, Reading};
 
 /// Least and most tokens of prompts whose lengths nobody chose.
 const SHORTEST: u32 = 8;
@@ -46,7 +46,7 @@ pub(super) enum What {
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) what: What,
-    /// Its median, and what is done in that time.
+    /// The time that counts, and what is done in it.
     pub(super) observation: Observation,
     /// Seconds, ascending; never empty.
     pub(super) readings: Vec<f64>,
@@ -114,7 +114,12 @@ pub(super) async fn measure(
     }
     let mut all = Vec::new();
     for (point, rounds_of) in points.iter().zip(&readings) {
-        all.extend(evaluate(*point, rounds_of.get(..rounds as usize).unwrap_or_default(), limits)?);
+        all.extend(evaluate(
+            args.fit,
+            *point,
+            rounds_of.get(..rounds as usize).unwrap_or_default(),
+            limits,
+        )?);
     }
     Ok(Measurement { all, rounds, requests, cached_told: told })
 }
@@ -188,13 +193,18 @@ async fn run(
 }
 
 /// Boils the rounds of a point down.
-fn evaluate(point: Point, rounds: &[Vec<Timed>], limits: &Limits) -> Result<Vec<Measured>> {
+fn evaluate(
+    which: Reading,
+    point: Point,
+    rounds: &[Vec<Timed>],
+    limits: &Limits,
+) -> Result<Vec<Measured>> {
     let Point { answers, prompt } = point;
     let mut measured = Vec::new();
     if answers == 1 {
         let readings = rounds.iter().flatten().map(Timed::ttft).collect();
         let steps = chunks(prompt, limits.max_num_batched_tokens);
-        measured.extend(median(What::FirstToken { prompt }, true, steps, readings));
+        measured.extend(boil(which, What::FirstToken { prompt }, true, steps, readings));
     }
     let common: Vec<Common> = rounds.iter().filter_map(|answers| common(answers, prompt)).collect();
     if common.is_empty() {
@@ -211,14 +221,22 @@ fn evaluate(point: Point, rounds: &[Vec<Timed>], limits: &Limits) -> Result<Vec<
         context,
     }];
     let readings = common.iter().map(|step| step.seconds).collect();
-    measured.extend(median(What::Step { answers, prompt }, false, steps, readings));
+    measured.extend(boil(which, What::Step { answers, prompt }, false, steps, readings));
     Ok(measured)
 }
 
-fn median(what: What, request: bool, steps: Vec<Step>, mut readings: Vec<f64>) -> Option<Measured> {
+fn boil(
+    which: Reading,
+    what: What,
+    request: bool,
+    steps: Vec<Step>,
+    mut readings: Vec<f64>,
+) -> Option<Measured> {
     readings.sort_by(f64::total_cmp);
-    let (low, high) = (readings.len().checked_sub(1)? / 2, readings.len() / 2);
-    let seconds = (readings.get(low)? + readings.get(high)?) / 2.0;
+    let seconds = match which {
+        Reading::Median => median(&readings)?,
+        Reading::Least => *readings.first()?,
+    };
     Some(Measured { what, observation: Observation { request, steps, seconds }, readings })
 }
 
@@ -248,14 +266,37 @@ fn common(answers: &[Timed], prompt: u32) -> Option<Common> {
     let to = answers.iter().filter_map(|answer| answer.marks.last()).map(|mark| mark.0).min()?;
     let (mut seconds, mut context) = (0.0, 0.0);
     for answer in answers {
-        let (begun, first) = *answer.marks.iter().find(|mark| mark.0 >= from)?;
-        let (ended, last) = *answer.marks.iter().rev().find(|mark| mark.0 <= to)?;
-        let steps = last.checked_sub(first).filter(|steps| *steps >= 2)?;
-        seconds += ended.saturating_duration_since(begun).as_secs_f64() / f64::from(steps);
+        let within = |mark: &&(Instant, u32)| mark.0 >= from && mark.0 <= to;
+        let marks: Vec<(Instant, u32)> = answer.marks.iter().filter(within).copied().collect();
+        let (first, last) = (marks.first()?.1, marks.last()?.1);
+        if last - first < 2 {
+            return None;
+        }
+        seconds += pace(&marks)?;
         // The n-th token is computed from the prompt and all but the last of those before it.
         context += f64::from(prompt) + f64::from(first + last - 1) / 2.0;
     }
     Some(Common { seconds: seconds / answers.len() as f64, context })
+}
+
+/// Seconds a token, of at least two marks: the median of what all pairs of them say, so that a few
+/// that were seen late change nothing.
+fn pace(marks: &[(Instant, u32)]) -> Option<f64> {
+    let mut slopes = Vec::new();
+    for (at, (begun, first)) in marks.iter().enumerate() {
+        for (ended, last) in marks.iter().skip(at + 1) {
+            let tokens = f64::from(last.saturating_sub(*first).max(1));
+            slopes.push(ended.saturating_duration_since(*begun).as_secs_f64() / tokens);
+        }
+    }
+    slopes.sort_by(f64::total_cmp);
+    median(&slopes)
+}
+
+/// Of numbers in ascending order.
+fn median(sorted: &[f64]) -> Option<f64> {
+    let (low, high) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
+    Some((sorted.get(low)? + sorted.get(high)?) / 2.0)
 }
 
 #[cfg(test)]
@@ -292,13 +333,28 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_of_the_readings_is_fitted() {
-        let of = |readings: &[f64]| {
+    fn a_piece_that_is_seen_late_changes_no_pace() {
+        let begin = Instant::now();
+        let times: Vec<(u64, u32)> = (0..12).map(|n| (20 * n, n as u32)).collect();
+        let mut late = times.clone();
+        for (at, ms) in [(0, 55), (6, 135), (11, 300)] {
+            late[at].0 = ms;
+        }
+        for times in [times, late] {
+            let pace = pace(&timed(begin, &times).marks).unwrap();
+            assert!((pace - 0.02).abs() < 0.001, "{pace}");
+        }
+    }
+
+    #[test]
+    fn the_middle_of_the_readings_is_fitted_or_the_least() {
+        let of = |which: Reading, readings: &[f64]| {
             let what = What::FirstToken { prompt: 8 };
-            median(what, true, Vec::new(), readings.to_vec()).map(|m| m.observation.seconds)
+            boil(which, what, true, Vec::new(), readings.to_vec()).map(|m| m.observation.seconds)
         };
-        assert_eq!(of(&[9.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(of(&[9.0, 1.0, 2.0, 3.0]), Some(2.5));
-        assert_eq!(of(&[]), None);
+        assert_eq!(of(Reading::Median, &[9.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(of(Reading::Median, &[9.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(of(Reading::Least, &[9.0, 1.0, 2.0]), Some(1.0));
+        assert_eq!(of(Reading::Median, &[]), None);
     }
 }

@@ -78,11 +78,11 @@ impl Report {
         for line in self.notes() {
             writeln!(out, "note: {line}")?;
         }
-        let head = ["milliseconds", "samples", "median", "least", "most", "fitted", "off"];
-        let [what, samples, median, least, most, fitted, error] = head;
+        let head = ["milliseconds", "samples", "counted", "least", "most", "fitted", "off"];
+        let [what, samples, counted, least, most, fitted, error] = head;
         writeln!(
             out,
-            "\n{what:<38}{samples:>8}{median:>10}{least:>10}{most:>10}{fitted:>10}{error:>9}"
+            "\n{what:<38}{samples:>8}{counted:>10}{least:>10}{most:>10}{fitted:>10}{error:>9}"
         )?;
         for (measured, said) in self.points() {
             let ms = |seconds: Option<&f64>| seconds.map_or(0.0, |seconds| seconds * 1e3);
@@ -134,7 +134,7 @@ impl Report {
                 json!({
                     "what": name(measured.what),
                     "samples": measured.readings.len(),
-                    "median_s": measured.observation.seconds,
+                    "counted_s": measured.observation.seconds,
                     "least_s": measured.readings.first(),
                     "most_s": measured.readings.last(),
                     "fitted_s": said,
