@@ -1,5 +1,6 @@
 //! The command line.
 
+mod calibrate;
 mod doctor;
 mod engine;
 mod hash;
@@ -20,6 +21,7 @@ use clap::{ArgAction, Parser, Subcommand};
 use kvasir_balance::PolicyKind;
 use kvasir_engine_sim::{Algorithm, Version};
 
+pub(crate) use self::calibrate::{CalibrateArgs, LimitArgs, Reading};
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::hash::HashArgs;
 pub(crate) use self::look::LookArgs;
@@ -39,6 +41,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Fits the simulator's cost model to a live engine's times.
+    Calibrate(Box<CalibrateArgs>),
     /// Plays one workload against simulated engines under several policies and compares them.
     Demo(DemoArgs),
     /// Checks live engines, leg by leg, against what the gateway needs of them.
@@ -65,7 +69,7 @@ pub(crate) enum Command {
 /// process, on loopback addresses.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// Playing time in seconds, all policies together.
+    /// Playing time in seconds, all policies and rounds together.
     #[arg(long, value_name = "N", default_value_t = 40,
           value_parser = clap::value_parser!(u64).range(2..=3_600))]
     pub(crate) seconds: u64,
@@ -84,6 +88,16 @@ pub(crate) struct DemoArgs {
     /// The policies to play under, in this order.
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "round_robin,latency")]
     pub(crate) policies: Vec<PolicyKind>,
+    /// Play all of it so often, each time with another workload, and report the spread of the
+    /// rounds, too.
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) rounds: u16,
+    /// Also play `affine`: each tenant's users always at the same engine, the tenants dealt out
+    /// evenly, each engine behind a gateway of its own. What is cached then is an ideal, for a load
+    /// as even as this one.
+    #[arg(long)]
+    pub(crate) affine: bool,
     /// Print JSON instead of a table.
     #[arg(long)]
     pub(crate) json: bool,

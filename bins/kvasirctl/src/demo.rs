@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use kvasir_balance::PolicyKind;
-use kvasir_demo::{Played, PolicyReport, Shape, StagedModel, Workload, json, table, verdict};
+use kvasir_demo::{
+    Answer, Played, PolicyReport, Rounds, Shape, StagedModel, Workload, json, rounds_json,
+    rounds_table, table, verdict,
+};
 
 use self::progress::Watch;
 use self::stage::Stage;
@@ -41,57 +44,150 @@ fn check(args: &DemoArgs) -> Result<()> {
     if let Some(twice) = policies.iter().enumerate().find(|(at, p)| policies[..*at].contains(p)) {
         bail!("--policies: `{}` is there twice", twice.1.name());
     }
-    if args.seconds < policies.len() as u64 {
-        bail!("--seconds {}: at least one for each of {} policies", args.seconds, policies.len());
+    let plays = parts(args).len() as u64 * u64::from(args.rounds);
+    if args.seconds < plays {
+        let rounds = if args.rounds > 1 { " in each round" } else { "" };
+        let parts = parts(args).len();
+        bail!("--seconds {}: at least one for each of {parts} policies{rounds}", args.seconds);
     }
     Ok(())
 }
 
-/// Plays under every policy and prints the comparison. What is to be held is returned.
+/// How a workload is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Under a policy.
+    Policy(PolicyKind),
+    /// With each tenant at an engine of its own.
+    Affine,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Policy(policy) => policy.name(),
+            Self::Affine => "affine",
+        }
+    }
+
+    /// The policy of its gateways.
+    fn policy(self) -> PolicyKind {
+        match self {
+            Self::Policy(policy) => policy,
+            // There is one engine to choose from.
+            Self::Affine => PolicyKind::RoundRobin,
+        }
+    }
+
+    /// Whether each engine has a gateway of its own.
+    fn is_apart(self) -> bool {
+        self == Self::Affine
+    }
+}
+
+fn parts(args: &DemoArgs) -> Vec<Part> {
+    let policies = args.policies.iter().map(|policy| Part::Policy(*policy));
+    policies.chain(args.affine.then_some(Part::Affine)).collect()
+}
+
+/// What came of one part, in all rounds.
+#[derive(Debug)]
+struct Outcome {
+    part: Part,
+    urls: Vec<String>,
+    answers: Vec<Answer>,
+    rounds: Rounds,
+}
+
+impl Outcome {
+    fn new(part: Part) -> Self {
+        let (urls, answers) = (Vec::new(), Vec::new());
+        Self { part, urls, answers, rounds: Rounds::new(part.name()) }
+    }
+
+    fn add(&mut self, stage: &Stage, answers: Vec<Answer>) {
+        self.rounds.add(&answers);
+        let urls = stage.engine_urls();
+        if self.urls.is_empty() {
+            self.urls.clone_from(&urls);
+        }
+        // Simulated engines are new ones in each round: they go by the first one's address.
+        self.answers.extend(answers.into_iter().map(|mut answer| {
+            let place = urls.iter().position(|url| answer.endpoint.as_ref() == Some(url));
+            let first = place.and_then(|place| self.urls.get(place));
+            answer.endpoint = first.cloned().or(answer.endpoint);
+            answer
+        }));
+    }
+
+    fn report(&self) -> PolicyReport {
+        PolicyReport::new(self.part.name(), &self.urls, &self.answers)
+    }
+}
+
+/// Plays every part and prints the comparison. What is to be held is returned.
 async fn compare(args: &DemoArgs, model: &StagedModel) -> Result<Option<Stage>> {
     let engines = if args.running.is_empty() { args.engines.into() } else { args.running.len() };
     let kind = if args.running.is_empty() { "simulated" } else { "running" };
     let shape = Shape::for_engines(engines);
-    let workload = Arc::new(Workload::new(shape, args.seed));
-    let each = Duration::from_secs(args.seconds) / u32::try_from(args.policies.len())?;
+    let mut outcomes: Vec<Outcome> = parts(args).into_iter().map(Outcome::new).collect();
+    let plays = u32::try_from(outcomes.len())? * u32::from(args.rounds);
+    let each = Duration::from_secs(args.seconds) / plays;
     let watch = Watch::new();
     watch.note(&format!(
-        "{engines} {kind} engines, {} users of {} tenants, seed {}; {} policies for {:.0} s each",
+        "{engines} {kind} engines, {} users of {} tenants, seed {}; {plays} policies for {:.0} s \
+         each",
         shape.users(),
         shape.tenants,
         args.seed,
-        args.policies.len(),
         each.as_secs_f64(),
     ));
-    let mut reports = Vec::new();
     let mut failures = Failures::default();
     let mut held = None;
-    for (place, policy) in args.policies.iter().enumerate() {
-        let stage = Stage::start(*policy, model, args).await?;
-        let played = watch.play(policy.name(), &stage.target(), &workload, each).await;
-        reports.push(PolicyReport::new(policy.name(), &stage.engine_urls(), &played.answers));
-        failures.add(policy.name(), &played);
-        let keep = args.hold && place + 1 == args.policies.len() && *policy == PolicyKind::Latency;
-        if keep {
-            held = Some(stage);
-        } else {
-            stage.stop().await;
+    for round in 0..args.rounds {
+        let workload = Arc::new(Workload::new(shape, args.seed.wrapping_add(round.into())));
+        let count = outcomes.len();
+        for (place, outcome) in outcomes.iter_mut().enumerate() {
+            let stage = Stage::start(outcome.part, model, args).await?;
+            let name = outcome.part.name();
+            let played = watch.play(name, &stage.targets(), &workload, each).await;
+            failures.add(name, &played);
+            outcome.add(&stage, played.answers);
+            let last = round + 1 == args.rounds && place + 1 == count;
+            if args.hold && last && outcome.part == Part::Policy(PolicyKind::Latency) {
+                held = Some(stage);
+            } else {
+                stage.stop().await;
+            }
         }
+        // What went first goes last the next time.
+        outcomes.reverse();
     }
-    print(args, &reports)?;
+    if args.rounds % 2 == 1 {
+        outcomes.reverse();
+    }
+    print(args, &outcomes)?;
     failures.check()?;
     if args.hold && held.is_none() {
-        held = Some(Stage::start(PolicyKind::Latency, model, args).await?);
+        held = Some(Stage::start(Part::Policy(PolicyKind::Latency), model, args).await?);
     }
     Ok(held)
 }
 
-fn print(args: &DemoArgs, reports: &[PolicyReport]) -> Result<()> {
+fn print(args: &DemoArgs, outcomes: &[Outcome]) -> Result<()> {
+    let reports: Vec<PolicyReport> = outcomes.iter().map(Outcome::report).collect();
+    let rounds: Vec<Rounds> = outcomes.iter().map(|outcome| outcome.rounds.clone()).collect();
+    let repeated = args.rounds > 1 || args.affine;
     let text = if args.json {
-        format!("{}\n", json(reports))
+        let mut all = json(&reports);
+        if repeated {
+            all["rounds"] = rounds_json(&rounds);
+        }
+        format!("{all}\n")
     } else {
-        let verdict = verdict(reports).map_or_else(String::new, |line| format!("\n{line}\n"));
-        format!("{}{verdict}", table(reports))
+        let verdict = verdict(&reports).map_or_else(String::new, |line| format!("\n{line}\n"));
+        let rounds = if repeated { format!("\n{}", rounds_table(&rounds)) } else { String::new() };
+        format!("{}{verdict}{rounds}", table(&reports))
     };
     let mut out = stdout().lock();
     out.write_all(text.as_bytes())?;

@@ -3,6 +3,7 @@
 //! checks end with 1 where something is off, and with 3 where something could not be told.
 
 mod args;
+mod calibrate;
 mod demo;
 mod doctor;
 mod examine;
@@ -43,6 +44,9 @@ enum Ended {
 
 fn main() -> ExitCode {
     let ended = match Args::parse().command {
+        Command::Calibrate(args) => {
+            start_logging("error").and_then(|()| block_on(calibrate::run(*args)))
+        }
         Command::Demo(args) => start_logging("error").and_then(|()| block_on(demo::run(args))),
         Command::ParityCheck(args) => {
             start_logging("error").and_then(|()| block_on(parity_check::run(*args)))

@@ -112,6 +112,7 @@ fn options(args: &SimulateArgs, workload: &Workload) -> Options {
             ..Engines::default()
         },
         news: News {
+            dispatch_delay: seconds(args.news.dispatch_delay / 1_000.0),
             event_delay: seconds(args.news.event_delay / 1_000.0),
             event_loss: args.news.event_loss,
             replay: !args.news.no_replay,

@@ -226,3 +226,30 @@ async fn a_simulated_engine_says_where_it_is() {
     assert_eq!(status, Some(0), "{said}");
     assert_eq!(scratch.entries(), 0);
 }
+
+#[test]
+fn rounds_are_reported_one_by_one_and_tenants_can_be_kept_apart() {
+    let scratch = Scratch::new("rounds");
+    let args = "demo --seconds 16 --engines 2 --policies latency --rounds 2 --affine --json";
+    let output = scratch.run(args);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(keys(&report), ["policies", "rounds"]);
+    assert_eq!(keys(&report["policies"]), ["latency", "affine"]);
+    for (part, rounds) in report["rounds"].as_object().unwrap() {
+        assert_eq!(keys(rounds), ["token_hit_rate", "cached_tokens", "ttft_mean_ms"]);
+        let of = |name: &str| -> Vec<f64> {
+            let numbers = rounds[name].as_array().unwrap();
+            numbers.iter().map(|number| number.as_f64().unwrap()).collect()
+        };
+        assert_eq!(of("ttft_mean_ms").len(), 2, "{part}");
+        assert!(of("ttft_mean_ms").iter().all(|ms| *ms > 0.0), "{part}");
+        let cached = &report["policies"][part]["cached_tokens"]["reported"];
+        assert_eq!(cached.as_f64().unwrap(), of("cached_tokens").iter().sum::<f64>(), "{part}");
+        // Engines are new in each round, and counted by their places.
+        let requests = report["policies"][part]["requests"].as_object().unwrap();
+        assert_eq!(requests.len(), 2, "{part}: {requests:?}");
+        assert!(requests.values().all(|count| count.as_u64() > Some(0)), "{requests:?}");
+    }
+    assert_eq!(scratch.entries(), 0);
+}

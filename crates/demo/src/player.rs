@@ -51,18 +51,22 @@ pub struct Played {
     pub first_failure: Option<ChatError>,
 }
 
-/// Plays `workload` for `time`: after that nobody asks any more, and the answers under way are
+/// Plays `workload` for `time`; the users of each tenant ask one of `targets`, over which the
+/// tenants are dealt out in turn. After that nobody asks any more, and the answers under way are
 /// waited for. Dropping the future ends everybody at once.
 pub async fn play(
-    target: &Target,
+    targets: &[Target],
     workload: &Arc<Workload>,
     time: Duration,
     progress: &Arc<Progress>,
 ) -> Played {
     let begin = Instant::now();
-    let client = ChatClient::new(&target.url);
+    let clients: Vec<(ChatClient, &Target)> =
+        targets.iter().map(|target| (ChatClient::new(&target.url), target)).collect();
     let mut users = JoinSet::new();
     for user in workload.users() {
+        let Some(turn) = user.tenant().checked_rem(clients.len()) else { break };
+        let Some((client, target)) = clients.get(turn) else { break };
         let seat = Seat {
             client: client.clone(),
             model: target.model.clone(),

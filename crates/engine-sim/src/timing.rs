@@ -5,7 +5,7 @@ use std::time::Duration;
 /// A roofline of one model on one device, in seconds.
 ///
 /// A step takes `step_overhead`, plus the greater of reading the weights once (`weights`) and
-/// computing its tokens (`per_token` each), plus reading the cached context of every decoding
+/// computing its tokens (`per_token` each), plus `per_request` for each of its requests, plus reading the cached context of every decoding
 /// request (`per_context_token`), plus the attention of prefills (`per_attention_pair`: a chunk of
 /// `n` tokens behind `c` others has `n·c + n·(n+1)/2` pairs). All of it divided by `speed`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,6 +16,8 @@ pub struct CostModel {
     pub weights: f64,
     /// Matrix products of one token.
     pub per_token: f64,
+    /// Sampling and bookkeeping of one request, once a step.
+    pub per_request: f64,
     /// Reading one token of a decoding request's context.
     pub per_context_token: f64,
     /// One query-key pair of a prefill.
@@ -31,6 +33,8 @@ impl CostModel {
         step_overhead: 1.5e-3,
         weights: 8.0e-3,
         per_token: 1.0e-4,
+        // Lost in the rest, as long as nobody measures it.
+        per_request: 0.0,
         per_context_token: 6.5e-8,
         per_attention_pair: 3.5e-9,
         speed: 1.0,
@@ -49,8 +53,10 @@ impl CostModel {
     #[must_use]
     pub fn step(&self, load: &StepLoad) -> Duration {
         let tokens = (load.prefill_tokens + load.decode_requests) as f64;
+        let requests = (load.prefill_requests + load.decode_requests) as f64;
         let seconds = self.step_overhead
             + self.weights.max(tokens * self.per_token)
+            + requests * self.per_request
             + load.decode_context as f64 * self.per_context_token
             + load.attention_pairs as f64 * self.per_attention_pair;
         const YEAR: f64 = 365.0 * 86_400.0;
@@ -66,6 +72,7 @@ impl CostModel {
             ("step_overhead", self.step_overhead),
             ("weights", self.weights),
             ("per_token", self.per_token),
+            ("per_request", self.per_request),
             ("per_context_token", self.per_context_token),
             ("per_attention_pair", self.per_attention_pair),
         ]
@@ -141,6 +148,8 @@ mod tests {
         assert_eq!((load.attention_pairs, load.decode_context), (4_001_000, 500));
         let seconds = 1.5e-3 + 2_001.0 * 1e-4 + 500.0 * 6.5e-8 + 4_001_000.0 * 3.5e-9;
         assert!((CostModel::MID_GPU.step(&load).as_secs_f64() - seconds).abs() < 1e-8);
+        let slow = CostModel { per_request: 1.0, ..CostModel::MID_GPU };
+        assert!((slow.step(&load).as_secs_f64() - seconds - 2.0).abs() < 1e-8);
         let fast = CostModel::MID_GPU.faster(4.0).step(&load).as_secs_f64();
         assert!((fast * 4.0 - seconds).abs() < 1e-7);
         assert_eq!(CostModel::MID_GPU.faster(20.0), CostModel::DEMO);

@@ -130,7 +130,8 @@ impl Comparison {
 
 impl Spread {
     /// Of numbers in ascending order.
-    fn of(sorted: &[f64]) -> Self {
+    #[must_use]
+    pub fn of(sorted: &[f64]) -> Self {
         let rank = |part: f64| {
             // Nearest rank; the product is at most the length.
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank")]

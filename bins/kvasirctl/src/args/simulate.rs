@@ -82,7 +82,8 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "X,Y", value_delimiter = ',', default_value = "1", value_parser = positive)]
     pub(crate) speeds: Vec<f64>,
     /// Seconds that a step takes, part by part: `step_overhead`, `weights`, `per_token`,
-    /// `per_context_token`, `per_attention_pair`. What is not given is that of an 8B model on a
+    /// `per_request`, `per_context_token`, `per_attention_pair`; `kvasirctl calibrate` prints those
+    /// of a live engine. What is not given is that of an 8B model on a
     /// mid-size GPU: 10,000 prefill tokens and up to 100 steps a second.
     #[arg(long, value_name = "PART=S,PART=S", value_delimiter = ',', value_parser = cost)]
     pub(crate) cost: Vec<(CostPart, f64)>,
@@ -98,6 +99,9 @@ pub(crate) struct EngineArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "News of the engines")]
 pub(crate) struct NewsArgs {
+    /// From a request's choice to its arrival at the engine, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 0.5, value_parser = not_negative)]
+    pub(crate) dispatch_delay: f64,
     /// Delay of KV events, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1.0, value_parser = not_negative)]
     pub(crate) event_delay: f64,
@@ -121,15 +125,17 @@ pub(crate) enum CostPart {
     StepOverhead,
     Weights,
     PerToken,
+    PerRequest,
     PerContextToken,
     PerAttentionPair,
 }
 
 impl CostPart {
-    const ALL: [(&'static str, Self); 5] = [
+    const ALL: [(&'static str, Self); 6] = [
         ("step_overhead", Self::StepOverhead),
         ("weights", Self::Weights),
         ("per_token", Self::PerToken),
+        ("per_request", Self::PerRequest),
         ("per_context_token", Self::PerContextToken),
         ("per_attention_pair", Self::PerAttentionPair),
     ];
@@ -139,6 +145,7 @@ impl CostPart {
             Self::StepOverhead => &mut model.step_overhead,
             Self::Weights => &mut model.weights,
             Self::PerToken => &mut model.per_token,
+            Self::PerRequest => &mut model.per_request,
             Self::PerContextToken => &mut model.per_context_token,
             Self::PerAttentionPair => &mut model.per_attention_pair,
         } = seconds;

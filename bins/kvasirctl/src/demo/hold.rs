@@ -15,7 +15,8 @@ const PROMPT: &str = "A lighthouse keeper writes down every ship that passes: th
 /// Says where the gateway is and how to ask it; on standard error where standard output is for
 /// JSON alone.
 pub(super) fn invite(stage: &Stage, json: bool) -> Result<()> {
-    let text = invitation(&stage.target().url, &stage.target().model);
+    let text: String =
+        stage.targets().iter().map(|target| invitation(&target.url, &target.model)).collect();
     if json {
         stderr().lock().write_all(text.as_bytes())?;
     } else {

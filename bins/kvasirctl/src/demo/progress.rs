@@ -30,7 +30,7 @@ impl Watch {
     pub(super) async fn play(
         &self,
         policy: &str,
-        target: &Target,
+        targets: &[Target],
         workload: &Arc<Workload>,
         time: Duration,
     ) -> Played {
@@ -39,7 +39,7 @@ impl Watch {
         if !self.terminal {
             self.note(&format!("{policy}: playing for {:.0} s", time.as_secs_f64()));
         }
-        let playing = play(target, workload, time, &progress);
+        let playing = play(targets, workload, time, &progress);
         tokio::pin!(playing);
         let mut redraw = tokio::time::interval(REDRAW);
         let played = loop {

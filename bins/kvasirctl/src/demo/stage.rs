@@ -1,18 +1,19 @@
 //! Fresh engines and a gateway over them.
 
 use anyhow::{Context, Result};
-use kvasir_balance::PolicyKind;
 use kvasir_demo::{StagedModel, Target, engine_config};
 use kvasir_engine_sim::server::{SimServer, SimServerConfig};
 use kvasir_engine_sim::{EngineConfig, Hashing, OpaqueHashing, PseudoRandom};
 
+use super::Part;
 use super::gateway::Gateway;
 use crate::args::DemoArgs;
 
 /// Everything one policy is played on.
 #[derive(Debug)]
 pub(super) struct Stage {
-    gateway: Gateway,
+    /// One over all engines, or one over each.
+    gateways: Vec<Gateway>,
     urls: Vec<String>,
     /// The engines of our own; none where running ones are played against.
     engines: Vec<SimServer>,
@@ -20,12 +21,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Starts engines and gateway and waits until each knows all it has to.
-    pub(super) async fn start(
-        policy: PolicyKind,
-        model: &StagedModel,
-        args: &DemoArgs,
-    ) -> Result<Self> {
+    /// Starts engines and gateways and waits until each knows all it has to.
+    pub(super) async fn start(part: Part, model: &StagedModel, args: &DemoArgs) -> Result<Self> {
         let mut engines = Vec::new();
         let own = if args.running.is_empty() { u64::from(args.engines) } else { 0 };
         for number in 0..own {
@@ -38,14 +35,21 @@ impl Stage {
             kvasir_demo::reset_prefix_cache(&url).await.with_context(|| url.clone())?;
             urls.push(url);
         }
-        let gateway = Gateway::start(policy, model, &urls, args.seed).await?;
-        gateway.ready().await?;
-        Ok(Self { gateway, urls, engines, model: model.name().to_owned() })
+        let share = if part.is_apart() { 1 } else { urls.len() };
+        let mut gateways = Vec::new();
+        for urls in urls.chunks(share.max(1)) {
+            let gateway = Gateway::start(part.policy(), model, urls, args.seed).await?;
+            gateway.ready().await?;
+            gateways.push(gateway);
+        }
+        Ok(Self { gateways, urls, engines, model: model.name().to_owned() })
     }
 
     /// Where clients ask.
-    pub(super) fn target(&self) -> Target {
-        Target { url: self.gateway.url().to_owned(), model: self.model.clone() }
+    pub(super) fn targets(&self) -> Vec<Target> {
+        let target =
+            |gateway: &Gateway| Target { url: gateway.url().to_owned(), model: self.model.clone() };
+        self.gateways.iter().map(target).collect()
     }
 
     /// The engines' addresses, as the gateway names them.
@@ -53,9 +57,11 @@ impl Stage {
         self.urls.clone()
     }
 
-    /// Ends the gateway, then the engines.
+    /// Ends the gateways, then the engines.
     pub(super) async fn stop(self) {
-        self.gateway.stop().await;
+        for gateway in self.gateways {
+            gateway.stop().await;
+        }
         for engine in self.engines {
             engine.stop().await;
         }

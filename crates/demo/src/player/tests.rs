@@ -34,7 +34,7 @@ async fn run(engine: &FakeEngine, time: Duration) -> (Played, Arc<Progress>) {
     let target = Target { url: engine.url(), model: "tiny".to_owned() };
     let workload = Arc::new(Workload::new(SHAPE, 9));
     let progress = Arc::new(Progress::default());
-    (play(&target, &workload, time, &progress).await, progress)
+    (play(&[target], &workload, time, &progress).await, progress)
 }
 
 fn messages(request: &Recorded) -> Vec<(String, String)> {
@@ -92,5 +92,23 @@ async fn failures_are_counted_and_conversations_start_anew() {
         let users = messages.iter().filter(|(role, _)| role == "user").count();
         let answers = messages.iter().filter(|(role, _)| role == "assistant").count();
         assert_eq!(users, answers + 1);
+    }
+}
+
+#[tokio::test]
+async fn each_tenant_asks_at_one_of_several_addresses() {
+    let engines = [engine().await, engine().await];
+    let target = |engine: &FakeEngine| Target { url: engine.url(), model: "tiny".to_owned() };
+    let targets: Vec<Target> = engines.iter().map(target).collect();
+    let workload = Arc::new(Workload::new(SHAPE, 9));
+    let time = Duration::from_millis(300);
+    let played = play(&targets, &workload, time, &Arc::new(Progress::default())).await;
+    assert_eq!(played.failed, 0);
+    for (engine, system) in engines.iter().zip(workload.systems()) {
+        let requests = engine.requests();
+        assert!(!requests.is_empty());
+        for request in &requests {
+            assert_eq!(messages(request)[0].1, *system);
+        }
     }
 }

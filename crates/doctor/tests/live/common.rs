@@ -13,6 +13,7 @@ const QUICK: CostModel = CostModel {
     step_overhead: 1e-4,
     weights: 0.0,
     per_token: 1e-7,
+    per_request: 0.0,
     per_context_token: 0.0,
     per_attention_pair: 0.0,
     speed: 1.0,

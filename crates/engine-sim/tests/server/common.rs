@@ -16,6 +16,7 @@ pub(crate) const QUICK: CostModel = CostModel {
     step_overhead: 1e-4,
     weights: 0.0,
     per_token: 1e-7,
+    per_request: 0.0,
     per_context_token: 0.0,
     per_attention_pair: 0.0,
     speed: 1.0,

@@ -42,6 +42,7 @@ fn simple(replicas: usize) -> Options {
         step_overhead: 0.01,
         weights: 0.0,
         per_token: 1e-3,
+        per_request: 0.0,
         per_context_token: 0.0,
         per_attention_pair: 0.0,
         speed: 1.0,
