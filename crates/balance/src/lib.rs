@@ -42,7 +42,7 @@ pub use self::policies::{
     PrecisePipeline, Random, Relief, RoundRobin, Session, Ttft, Weighted, detail,
 };
 pub use self::policy::{Moment, Outcome, Policy};
-pub use self::query::{Needs, Prefix, Query, digest, digest_of_text, digest_of_tokens};
+pub use self::query::{HEAD_BYTES, Needs, Prefix, Query, digest, digest_of_text, digest_of_tokens};
 pub use self::rng::Rng;
 pub use self::select::{Decision, Members, Note, Selection, Stage};
 pub use self::sessions::{BodyName, MAX_SESSION_BYTES, MAX_SESSION_SOURCES, SessionSource};

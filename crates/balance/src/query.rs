@@ -78,8 +78,8 @@ impl Query<'_> {
 
 /// So many tokens at the beginning of a prompt tell it apart from others for hashing policies.
 const HEAD_TOKENS: usize = 256;
-/// So many bytes of text likewise, as `LoxiLB` takes them.
-const HEAD_BYTES: usize = 511;
+/// So many bytes of text at the beginning of a prompt tell it apart likewise, as `LoxiLB` takes them.
+pub const HEAD_BYTES: usize = 511;
 
 /// A digest that is the same in every gateway, on every machine and in every release. Whoever wants
 /// to can find texts with equal digests: they share an endpoint then, and nothing else.

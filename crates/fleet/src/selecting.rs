@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kvasir_balance::{
-    Decision, EndpointId, Members, Moment, Needs, Outcome, Prefix, Query, Rng, Selection,
-    SelectionSpec, digest, digest_of_text, digest_of_tokens,
+    Blind, Decision, EndpointId, Members, Moment, Needs, Outcome, Prefix, Query, Rng, Selection,
+    SelectionSpec, SessionSource, digest, digest_of_text, digest_of_tokens,
 };
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::asked::Asked;
 use crate::endpoint::Endpoint;
 use crate::evidence::PromptTokens;
 use crate::pending::PromptKeys;
@@ -20,6 +21,7 @@ pub(crate) struct Selecting {
     policy: &'static str,
     shadow: Option<&'static str>,
     needs: Needs,
+    sessions: Vec<SessionSource>,
     began: Instant,
     state: Mutex<State>,
 }
@@ -38,12 +40,16 @@ pub(crate) struct State {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Traits {
     /// What is read of them.
-    needs: Needs,
+    pub(crate) needs: Needs,
     session: Option<u64>,
     token_head: Option<u64>,
     text_head: Option<u64>,
     adapter: Option<String>,
     salt: Option<u64>,
+    tools: bool,
+    images: bool,
+    /// Why the prompt's tokens are not known.
+    pub(crate) blind: Option<Blind>,
 }
 
 /// What a selection learns of one request; dropped before the answer began, it learns that there was
@@ -67,7 +73,8 @@ impl Selecting {
         let state = State { selection, rng: Rng::new(seed), lives: HashMap::new() };
         let shadow = spec.shadow.as_ref().map(kvasir_balance::PolicySpec::name);
         let policy = spec.policy.name();
-        Self { policy, shadow, needs, began: Instant::now(), state: Mutex::new(state) }
+        let sessions = if needs.session { spec.sessions.clone() } else { Vec::new() };
+        Self { policy, shadow, needs, sessions, began: Instant::now(), state: Mutex::new(state) }
     }
 
     /// The policy's name.
@@ -83,6 +90,11 @@ impl Selecting {
     /// What it reads of a request.
     pub(crate) fn needs(&self) -> Needs {
         self.needs
+    }
+
+    /// Where it looks for a conversation's name; empty where it asks for none.
+    pub(crate) fn sessions(&self) -> &[SessionSource] {
+        &self.sessions
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -146,19 +158,22 @@ impl Traits {
         let first = tokens.prompts.and_then(|prompts| prompts.first());
         Self {
             needs,
-            session: None,
             token_head: first.filter(|_| needs.head).and_then(|prompt| digest_of_tokens(prompt)),
-            text_head: None,
             adapter: tokens.adapter.filter(|_| needs.head).map(str::to_owned),
-            salt: tokens.salt.filter(|_| needs.head).map(|salt| digest(salt.as_bytes())),
+            salt: tokens
+                .salt
+                .filter(|_| needs.head || needs.session)
+                .map(|salt| digest(salt.as_bytes())),
+            ..Self::default()
         }
     }
 
-    pub(crate) fn ask(&mut self, session: Option<&str>, text: &[u8]) {
-        let session = session.filter(|_| self.needs.session);
-        self.session = session.map(|session| digest(session.as_bytes()));
+    pub(crate) fn ask(&mut self, asked: &Asked<'_>) {
+        let Asked { session, text, head, tools, images, blind } = *asked;
+        self.session = session.filter(|_| self.needs.session);
+        (self.tools, self.images, self.blind) = (tools, images, blind);
         if self.needs.head && self.token_head.is_none() {
-            self.text_head = digest_of_text(text);
+            self.text_head = digest_of_text(text.map_or(head, |text| &text.text));
         }
     }
 
@@ -166,6 +181,7 @@ impl Traits {
         &'a self,
         prompt_tokens: u64,
         keys: Option<&'a PromptKeys>,
+        blind: Option<Blind>,
     ) -> Query<'a> {
         let first = keys.and_then(|keys| keys.prompts.first());
         let prefix = Prefix {
@@ -175,10 +191,10 @@ impl Traits {
             text_head: self.text_head,
             adapter: self.adapter.as_deref(),
             salt: self.salt,
-            tools: false,
-            images: false,
+            tools: self.tools,
+            images: self.images,
         };
-        Query { prompt_tokens, session: self.session, prefix }
+        Query { prompt_tokens, session: self.session, blind, prefix }
     }
 }
 
@@ -190,7 +206,7 @@ impl Watch {
         if std::mem::replace(&mut self.told, true) {
             return;
         }
-        let query = &self.traits.query(self.prompt_tokens, self.keys.as_deref());
+        let query = &self.traits.query(self.prompt_tokens, self.keys.as_deref(), self.traits.blind);
         let (endpoint, now) = (self.endpoint, self.selecting.now());
         let outcome = Outcome { query, endpoint, answered, now };
         self.selecting.lock().selection.observe(&outcome);
