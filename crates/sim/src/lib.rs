@@ -22,6 +22,7 @@
 //! The same workload, options and seed give the same numbers, byte for byte.
 
 mod compare;
+mod conformance;
 mod gateway;
 mod options;
 mod policies;
@@ -35,6 +36,7 @@ mod workload;
 mod world;
 
 pub use self::compare::{Progress, simulate};
+pub use self::conformance::{Conformance, Isolation, Tenants, conformance};
 pub use self::options::{
     Engines, MAX_GATEWAYS, MAX_REPLICAS, News, Options, OptionsError, Restart,
 };

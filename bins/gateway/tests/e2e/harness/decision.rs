@@ -20,6 +20,8 @@ pub(crate) struct Decision {
     pub(crate) level: String,
     pub(crate) tokens: String,
     pub(crate) trust: String,
+    /// Why the pool's policy had no say, where it told.
+    pub(crate) miss: Option<String>,
 }
 
 impl Decision {
@@ -43,6 +45,7 @@ impl Decision {
             text.parse().ok().filter(|tokens| *tokens > 0).unwrap_or_else(|| panic!("{text}"))
         });
         fields.remove("detail");
+        let miss = fields.remove("miss").map(str::to_owned);
         let mut take = |key| fields.remove(key).unwrap_or_else(|| panic!("no {key} in {text}"));
         let decision = Self {
             endpoint: header("x-kvasir-endpoint").to_owned(),
@@ -55,6 +58,7 @@ impl Decision {
             level: take("level").to_owned(),
             tokens: take("tokens").to_owned(),
             trust: take("trust").to_owned(),
+            miss,
         };
         assert!(fields.is_empty(), "unknown fields in {text}");
         decision
