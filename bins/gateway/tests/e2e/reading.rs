@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use kvasir_testkit::engine::{EngineConfig, FakeEngine, Model};
+use http::StatusCode;
+use kvasir_testkit::engine::{EngineConfig, FakeEngine, Model, Reply};
 use serde_json::{Value, json};
 
 use crate::harness::{CHAT, COMPLETIONS, Decision, Gateway, Replica, ids, pool};
@@ -113,7 +114,11 @@ async fn mute(count: usize) -> Vec<FakeEngine> {
     for _ in 0..count {
         let models = vec![Model::base("plain")];
         let config = EngineConfig { models, ..EngineConfig::default() };
-        engines.push(FakeEngine::start(config).await.unwrap());
+        let engine = FakeEngine::start(config).await.unwrap();
+        // Else it says in its metrics how it cuts blocks.
+        let nothing = Reply::Status(StatusCode::OK, http::HeaderMap::new(), "".into());
+        engine.set_page("/metrics", nothing);
+        engines.push(engine);
     }
     engines
 }
