@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use kvasir_balance::{
-    Blend, Blind, CacheAware, CacheAwareOptions, Candidate, Capacity, Choice, Chwbl,
-    ConsistentHash, EndpointId, FleetView, LeastLoad, LmcacheAware, Load, LoadScore, Miss, Moment,
-    Outcome, Policy, PowerOfTwo, PreciseCacheAware, PreciseOptions, PrecisePipeline, Prefix, Query,
-    Random, Reason, Relief, Rng, Session, Weighted, detail, digest, digest_of_text,
-    digest_of_tokens,
+    Blend, CacheAware, CacheAwareOptions, Candidate, Capacity, Choice, Chwbl, ConsistentHash,
+    EndpointId, FleetView, LeastLoad, LmcacheAware, Load, LoadScore, Moment, Outcome, Policy,
+    PowerOfTwo, PreciseCacheAware, PreciseOptions, PrecisePipeline, Prefix, Query, Random, Reason,
+    Relief, Rng, Session, Weighted, detail, digest, digest_of_text, digest_of_tokens,
 };
-use kvasir_inventory::{AbsentReason, Overlap, Tier, Trust};
+use kvasir_inventory::{Overlap, Tier, Trust};
 use kvasir_kv_hash::BlockKey;
 
 const BLOCK: u32 = 16;
@@ -187,71 +186,6 @@ fn every_nth_hit_warms_a_cold_endpoint() {
     let warm: Vec<usize> =
         (0..8).map(|_| ask(&mut policy, &query(100), &candidates).unwrap().index).collect();
     assert_eq!(warm, [0; 8]);
-}
-
-#[test]
-fn short_prefixes_and_nobody_s_leave_the_say_to_others() {
-    let options = PreciseOptions { min_match_tokens: 64, ..quiet(Blend::Hard) };
-    let mut policy = PreciseCacheAware::new(options);
-    // ceil(64 / 16) = 4 blocks, but no more than the prompt has.
-    let mut miss = |query: &Query<'_>, candidates: &[Candidate]| {
-        let chosen = ask(&mut policy, query, candidates).is_some();
-        assert_eq!(chosen, policy.miss().is_none());
-        policy.miss()
-    };
-    assert_eq!(miss(&query(100), &fleet(&[(3, 0), (0, 0)])), Some(Miss::Shallow));
-    assert_eq!(miss(&query(100), &fleet(&[(4, 0), (0, 0)])), None);
-    assert_eq!(miss(&query(3), &fleet(&[(3, 0), (0, 0)])), None);
-    assert_eq!(miss(&query(100), &fleet(&[(0, 0), (0, 0)])), Some(Miss::NoHolder));
-    assert_eq!(miss(&query(0), &fleet(&[(0, 0), (0, 0)])), Some(Miss::NoFullBlock));
-    for blind in Blind::ALL {
-        let query = Query { blind: Some(blind), ..query(100) };
-        assert_eq!(miss(&query, &fleet(&[(0, 0)])), Some(Miss::Blind(blind)));
-    }
-    let mut deaf = fleet(&[(0, 0), (0, 0)]);
-    for candidate in &mut deaf {
-        candidate.trust = Trust::Absent(AbsentReason::NoStream);
-    }
-    assert_eq!(miss(&query(100), &deaf), Some(Miss::NotReady));
-    let unhashed = Query { blind: Some(Blind::Hashes), ..query(100) };
-    assert_eq!(miss(&unhashed, &deaf), Some(Miss::NotReady));
-    // What a deaf gateway sent there itself it knows without events.
-    deaf[1].pending = 64;
-    assert_eq!(miss(&query(100), &deaf), None);
-}
-
-#[test]
-fn the_watchdog_barks_once_for_so_many_misses_in_a_row() {
-    let mut policy = PreciseCacheAware::default();
-    let full = fleet(&[(0, 0)]);
-    let mut empty = fleet(&[(0, 0)]);
-    empty[0].resident_blocks = Some(0);
-    let mut barks = |query: &Query<'_>, candidates: &[Candidate], times: usize| {
-        let miss = |_| {
-            let chosen = ask(&mut policy, query, candidates).is_some();
-            (!chosen && policy.miss() == Some(Miss::ZeroHits)).then_some(())
-        };
-        (0..times).filter_map(miss).count()
-    };
-    let known = query(100);
-    assert_eq!(barks(&known, &empty, 200), 0, "empty caches hold nothing");
-    assert_eq!(barks(&known, &full, 49), 0);
-    // Prompts that cannot be looked up say nothing of keys.
-    let unknown = Query { blind: Some(Blind::NoTokenizer), ..known };
-    assert_eq!(barks(&unknown, &full, 200), 0);
-    assert_eq!(barks(&query(0), &full, 200), 0);
-    assert_eq!(barks(&known, &full, 1), 1);
-    assert_eq!(barks(&known, &full, 49), 0, "armed anew");
-    assert_eq!(barks(&known, &full, 1), 1);
-    // A holder in between begins the count anew.
-    assert_eq!(barks(&known, &full, 49), 0);
-    assert_eq!(barks(&known, &fleet(&[(50, 0)]), 1), 0);
-    assert_eq!(barks(&known, &full, 49), 0);
-    assert_eq!(barks(&known, &full, 1), 1);
-    // Caches whose events are not believed are as good as empty.
-    let mut doubted = fleet(&[(0, 0)]);
-    doubted[0].trust = Trust::Absent(AbsentReason::Disconnected);
-    assert_eq!(barks(&known, &doubted, 200), 0);
 }
 
 // === E4, ADR 0143, rolter ===

@@ -289,7 +289,6 @@ impl Pool {
         let candidates: Vec<Candidate> = (0..evidence.endpoints.len()).map(candidate).collect();
         let members = Members { candidates: &candidates, exclusions, first_attempt };
         let chosen = state.select(&query, &members, clock)?;
-        self.warn_of(&chosen.notes);
         let place = chosen.index;
         let candidate = candidates.get(place)?;
         let member = evidence.endpoints.get(place)?;
@@ -301,6 +300,7 @@ impl Pool {
         let reservation =
             Reservation::new(Arc::clone(member), uncached, measured, claim, prediction.ok());
         drop(state);
+        self.warn_of(&chosen.notes);
         let traits = &evidence.traits;
         let watch = self.selecting.watch(candidate.id, tokens, traits, keys.cloned());
         let decision = Decision {

@@ -218,3 +218,6 @@ impl Drop for Watch {
         self.tell(false);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 fn text(api: Api, body: &str) -> Option<PromptText> {
@@ -107,4 +109,24 @@ fn of_a_long_text_the_beginning_is_kept() {
     let body = format!(r#"{{"prompt":"{}"}}"#, "ab".repeat(500));
     let found = prompt_text(Api::Completions, body.as_bytes(), 100).unwrap();
     assert_eq!((found.text.len(), found.bytes), (100, 1_000));
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_body_it_is_bounded_and_nothing_breaks(
+        messages in "[\\[\\]{}\",:a-z0-9 \\\\]{0,60}",
+        limit in 0_usize..64,
+    ) {
+        for api in [Api::Completions, Api::Chat, Api::Messages, Api::Responses, Api::Embeddings] {
+            for body in [
+                format!(r#"{{"messages":{messages},"input":{messages},"prompt":{messages}}}"#),
+                format!(r#"{{"messages":[{{"role":{messages},"content":[{messages}]}}]}}"#),
+                messages.clone(),
+            ] {
+                if let Some(found) = prompt_text(api, body.as_bytes(), limit) {
+                    prop_assert!(found.text.len() <= limit && found.bytes > 0);
+                }
+            }
+        }
+    }
 }
