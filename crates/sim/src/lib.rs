@@ -3,6 +3,8 @@
 //! [`simulate`] plays one [`Workload`] (a recorded trace or a made-up one) under several policies
 //! on the same fleet and compares them. Nothing waits: an hour of traffic takes seconds.
 //!
+//! [`conformance`] checks whether a policy keeps conversations where they are, and tenants apart.
+//!
 //! What is real and what is modelled:
 //!
 //! * the policies are those of `kvasir-balance`, called with what a gateway would know; other

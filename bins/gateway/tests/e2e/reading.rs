@@ -185,3 +185,38 @@ async fn cache_aware_goes_by_tokens_of_engines_that_do_not_say_how_they_cut_bloc
     let again = Decision::of(&gateway.post(COMPLETIONS, &text).await);
     assert_eq!((&*again.reason, again.endpoint), ("likely_prefix", first.endpoint));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_told_apart_by_tools_and_images_where_the_pool_says_so() {
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    let image = json!([{"type": "image_url", "image_url": {"url": "data:,"}}]);
+    for (part, counts) in [("tools", true), ("tools", false), ("images", true), ("images", false)] {
+        let engines = mute(2).await;
+        let mut pool = pool("plain", &engines.iter().collect::<Vec<_>>());
+        pool["policy"] = json!({"name": "consistent_hash", "key": {"by": "session", part: counts}});
+        let gateway = Gateway::over(pool).await;
+        let with = |is_there: bool, session: u32| {
+            let mut body = chat("Be brief.", "Why?");
+            body["user"] = session.to_string().into();
+            match part {
+                "tools" if is_there => body["tools"] = tools.clone(),
+                "images" if is_there => body["messages"][1]["content"] = image.clone(),
+                _ => {}
+            }
+            body
+        };
+        let mut moved = 0;
+        // Each key has one of two homes: that all of them have the same by chance, does not happen.
+        for session in 0..32 {
+            let mut homes = Vec::new();
+            for is_there in [false, true, false, true] {
+                let decision = Decision::of(&gateway.post(CHAT, &with(is_there, session)).await);
+                assert_eq!(decision.reason, "hashed");
+                homes.push(decision.endpoint);
+            }
+            assert_eq!(homes[..2], homes[2..]);
+            moved += u32::from(homes[0] != homes[1]);
+        }
+        assert_eq!(moved > 0, counts, "{part}: {moved} of 32 moved");
+    }
+}
