@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         Command::SimEngine(args) => {
             start_logging("warn").and_then(|()| block_on(sim_engine::run(*args)))
         }
-        Command::Simulate(args) => simulate::run(&args).map(|()| Ended::Done),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Tokenize(args) => tokenize::run(&args).map(|()| Ended::Done),
     };
     match ended {

@@ -9,9 +9,11 @@ use anyhow::{Context as _, Result, bail};
 use kvasir_engine_sim::CostModel;
 use kvasir_sim::{
     Comparison, Engines, LogError, News, Options, Progress, Saturation, SaturationState, SimPolicy,
-    Workload, csv, find_saturation, json, plot, simulate, simulate_logged, table,
+    Tenants, Workload, conformance, csv, find_saturation, json, plot, simulate, simulate_logged,
+    table,
 };
 
+use crate::Ended;
 use crate::args::SimulateArgs;
 
 /// Requests of a made-up workload, unless told.
@@ -20,13 +22,28 @@ const BAR: usize = 30;
 const REDRAW: Duration = Duration::from_millis(100);
 
 /// Simulates and reports.
-pub(crate) fn run(args: &SimulateArgs) -> Result<()> {
+pub(crate) fn run(args: &SimulateArgs) -> Result<Ended> {
+    match args.conformance {
+        Some(policy) => conforms(args, policy),
+        None => compare(args).map(|()| Ended::Done),
+    }
+}
+
+/// Exit status 1 where the policy does not pass.
+fn conforms(args: &SimulateArgs, policy: SimPolicy) -> Result<Ended> {
+    let trace = Tenants::default();
+    let found = conformance(trace, &options(args, Tenants::BLOCK_SIZE), policy)?;
+    write(&if args.json { found.json() + "\n" } else { found.text() })?;
+    Ok(if found.passed { Ended::Done } else { Ended::Status(1) })
+}
+
+fn compare(args: &SimulateArgs) -> Result<()> {
     let policies = &args.policies;
     if let Some(twice) = policies.iter().enumerate().find(|(at, p)| policies[..*at].contains(p)) {
         bail!("--policies: `{}` is there twice", twice.1.name());
     }
     let workload = workload(args)?;
-    let mut options = options(args, &workload);
+    let mut options = options(args, workload.block_size);
     let mut bar = Bar::new();
     if args.find_saturation {
         let found =
@@ -89,11 +106,11 @@ fn workload(args: &SimulateArgs) -> Result<Workload> {
         (None, Some(synthetic)) => {
             Ok(synthetic.generate(requests.unwrap_or(DEFAULT_REQUESTS), args.seed))
         }
-        (None, None) => bail!("--trace or --workload is needed"),
+        (None, None) => bail!("--trace, --workload or --conformance is needed"),
     }
 }
 
-fn options(args: &SimulateArgs, workload: &Workload) -> Options {
+fn options(args: &SimulateArgs, block_size: usize) -> Options {
     let mut cost = CostModel::MID_GPU;
     args.engines.cost.iter().for_each(|(part, seconds)| part.set(&mut cost, *seconds));
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
@@ -103,7 +120,7 @@ fn options(args: &SimulateArgs, workload: &Workload) -> Options {
         time_scale: args.time_scale,
         seed: args.seed,
         engine: Engines {
-            block_size: args.engines.block_size.unwrap_or(workload.block_size),
+            block_size: args.engines.block_size.unwrap_or(block_size),
             cache_tokens: args.engines.cache_tokens.clone(),
             speeds: args.engines.speeds.clone(),
             cost,

@@ -62,3 +62,19 @@ fn bad_input_is_said_and_where() {
         assert!(text(&output.stderr).contains(part), "{args}: {}", text(&output.stderr));
     }
 }
+
+#[test]
+fn conformance_ends_with_its_verdict() {
+    let passed = simulate("--conformance --json");
+    assert_eq!(passed.status.code(), Some(0), "{}", text(&passed.stdout));
+    let value: serde_json::Value = serde_json::from_slice(&passed.stdout).unwrap();
+    assert_eq!((&value["policy"], &value["passed"]), (&"latency".into(), &true.into()));
+    assert_eq!(value["salted"]["cross_salt_hits"], 0);
+    assert!(value["salted"]["affinity_rate"].as_f64().unwrap() >= 0.95);
+    assert!(value["unsalted"]["cross_salt_hits"].as_u64().unwrap() > 0);
+    let failed = simulate("--conformance=round_robin");
+    assert_eq!(failed.status.code(), Some(1), "{}", text(&failed.stdout));
+    assert!(text(&failed.stdout).ends_with("\nfailed\n"));
+    let both = simulate("--conformance --workload rag");
+    assert_eq!(both.status.code(), Some(2));
+}

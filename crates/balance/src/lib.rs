@@ -14,12 +14,14 @@ mod estimate;
 mod exclusion;
 mod hashed;
 mod kind;
+mod miss;
 mod policies;
 mod policy;
 mod query;
 pub mod record;
 mod rng;
 mod select;
+mod sessions;
 mod slo;
 mod spec;
 mod sticky;
@@ -33,15 +35,17 @@ pub use self::estimate::{
 pub use self::exclusion::Exclusion;
 pub use self::hashed::{HashKey, KeyParts};
 pub use self::kind::{PolicyKind, UnknownPolicy};
+pub use self::miss::{Blind, Miss};
 pub use self::policies::{
     Blend, CacheAware, CacheAwareOptions, Capacity, Chwbl, ConsistentHash, Guard, Latency,
-    LeastLoad, LmcacheAware, LoadScore, Misses, PowerOfTwo, PreciseCacheAware, PreciseOptions,
+    LeastLoad, LmcacheAware, LoadScore, PowerOfTwo, PreciseCacheAware, PreciseOptions,
     PrecisePipeline, Random, Relief, RoundRobin, Session, Ttft, Weighted, detail,
 };
 pub use self::policy::{Moment, Outcome, Policy};
-pub use self::query::{Needs, Prefix, Query, digest, digest_of_text, digest_of_tokens};
+pub use self::query::{HEAD_BYTES, Needs, Prefix, Query, digest, digest_of_text, digest_of_tokens};
 pub use self::rng::Rng;
 pub use self::select::{Decision, Members, Note, Selection, Stage};
+pub use self::sessions::{BodyName, MAX_SESSION_BYTES, MAX_SESSION_SOURCES, SessionSource};
 pub use self::slo::{Narrowed, Slo};
 pub use self::spec::{PolicySpec, SelectionSpec};
 pub use self::sticky::{Pins, StickyOptions};

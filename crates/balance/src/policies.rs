@@ -24,7 +24,7 @@ pub use self::lmcache_aware::LmcacheAware;
 pub use self::pipeline::PrecisePipeline;
 pub use self::power_of_two::PowerOfTwo;
 pub use self::precise_cache_aware::{
-    Blend, Capacity, Misses, PreciseCacheAware, PreciseOptions, Relief, detail,
+    Blend, Capacity, PreciseCacheAware, PreciseOptions, Relief, detail,
 };
 pub use self::random::Random;
 pub use self::round_robin::RoundRobin;

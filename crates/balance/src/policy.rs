@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::choice::Choice;
+use crate::miss::Miss;
 use crate::query::{Needs, Query};
 use crate::rng::Rng;
 use crate::view::{EndpointId, FleetView};
@@ -51,6 +52,11 @@ pub trait Policy: fmt::Debug + Send {
         view: &FleetView<'_>,
         moment: &mut Moment<'_>,
     ) -> Option<Choice>;
+
+    /// Why it had no say the last time it was asked, where it can tell.
+    fn miss(&self) -> Option<Miss> {
+        None
+    }
 
     /// Takes note of what became of a request.
     fn observe(&mut self, outcome: &Outcome<'_>) {

@@ -5,6 +5,8 @@
 use kvasir_kv_hash::BlockKey;
 use twox_hash::XxHash3_64;
 
+use crate::miss::Blind;
+
 /// One request.
 ///
 /// What a policy does not ask for ([`Needs`]) may be left out by the caller.
@@ -13,9 +15,12 @@ pub struct Query<'a> {
     /// Prompt tokens, all prompts of a batch together: exact where the prompt was tokenised, else
     /// an estimate from the body's size.
     pub prompt_tokens: u64,
-    /// [`digest`] of the conversation the client says this is part of: a session header, the body's
-    /// `user`, a cookie. Never an id of the request itself.
+    /// [`SessionSource::digest`](crate::SessionSource::digest) of the conversation the client says
+    /// this is part of: a session header, the body's `user`, a cookie. Never an id of the request
+    /// itself.
     pub session: Option<u64>,
+    /// Why engines' blocks cannot be known by [`Prefix::keys`]; `None` where they can.
+    pub blind: Option<Blind>,
     /// How the prompt begins.
     pub prefix: Prefix<'a>,
 }
@@ -52,14 +57,29 @@ pub struct Needs {
     pub keys: bool,
     /// [`Prefix::token_head`], [`Prefix::text_head`] and what stands beside them.
     pub head: bool,
+    /// [`Prefix::images`].
+    pub images: bool,
     /// [`Candidate::resident_blocks`](crate::Candidate) and `capacity_blocks`.
     pub blocks: bool,
 }
 
+impl Query<'_> {
+    /// What the conversation is remembered by: its name and the cache salt. Two tenants who give
+    /// their conversations one name share no cache, and must not move each other's.
+    #[must_use]
+    pub fn pin(&self) -> Option<u64> {
+        let session = self.session?;
+        Some(match self.prefix.salt {
+            None => session,
+            Some(salt) => XxHash3_64::oneshot_with_seed(session, &salt.to_le_bytes()),
+        })
+    }
+}
+
 /// So many tokens at the beginning of a prompt tell it apart from others for hashing policies.
 const HEAD_TOKENS: usize = 256;
-/// So many bytes of text likewise, as `LoxiLB` takes them.
-const HEAD_BYTES: usize = 511;
+/// So many bytes of text at the beginning of a prompt tell it apart likewise, as `LoxiLB` takes them.
+pub const HEAD_BYTES: usize = 511;
 
 /// A digest that is the same in every gateway, on every machine and in every release. Whoever wants
 /// to can find texts with equal digests: they share an endpoint then, and nothing else.

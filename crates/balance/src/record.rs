@@ -16,6 +16,7 @@ pub use self::endpoint::{EndpointRecord, OverlapRecord};
 pub use self::replay::{Differs, Memory, Replay, ReplayError};
 pub use self::what_if::{Expected, WhatIf, WhatIfFound};
 use crate::exclusion::Exclusion;
+use crate::miss::Blind;
 use crate::policies::ttft_cost;
 use crate::query::{Prefix, Query};
 use crate::select::{Decision, Members};
@@ -108,6 +109,9 @@ pub struct QueryRecord {
     /// [`Query::session`].
     #[serde(with = "hex::option", skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
+    /// [`Query::blind`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blind: Option<Blind>,
     /// [`Prefix::keys`], where a stage of the pool reads them: there may be thousands.
     #[serde(with = "hex::list", skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<u64>,
@@ -164,6 +168,9 @@ pub struct StageRecord {
     pub outcome: String,
     /// How many candidates were left after it.
     pub left: usize,
+    /// Why a policy had no say, where it can tell.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub miss: String,
 }
 
 /// What became of a request.
@@ -264,6 +271,7 @@ impl ChoiceRecord {
             stage: note.stage.to_owned(),
             outcome: note.outcome.to_owned(),
             left: note.left,
+            miss: note.miss.to_owned(),
         });
         Self {
             endpoint: name(decision.index).to_owned(),
@@ -281,10 +289,11 @@ impl ChoiceRecord {
 
 impl QueryRecord {
     fn new(query: &Query<'_>) -> Self {
-        let Query { prompt_tokens, session, prefix } = *query;
+        let Query { prompt_tokens, session, blind, prefix } = *query;
         Self {
             prompt_tokens,
             session,
+            blind,
             keys: prefix.keys.iter().map(|key| key.0).collect(),
             tokens_per_key: prefix.tokens_per_key,
             token_head: prefix.token_head,
@@ -312,7 +321,8 @@ impl QueryRecord {
             tools: self.tools,
             images: self.images,
         };
-        Query { prompt_tokens: self.prompt_tokens, session: self.session, prefix }
+        let Self { prompt_tokens, session, blind, .. } = *self;
+        Query { prompt_tokens, session, blind, prefix }
     }
 }
 

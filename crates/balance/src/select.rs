@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use crate::choice::{Choice, Reason};
 use crate::exclusion::Exclusion;
+use crate::miss::Miss;
 use crate::policies::latency_cost;
 use crate::policy::{Moment, Outcome, Policy};
 use crate::query::{Needs, Query};
@@ -51,6 +52,8 @@ pub struct Note {
     pub outcome: &'static str,
     /// How many candidates were left after it.
     pub left: usize,
+    /// Why a policy had no say, where it can tell; else empty.
+    pub miss: &'static str,
 }
 
 /// A chosen endpoint and how it came to that.
@@ -130,6 +133,7 @@ impl Selection {
             session: all.session || one.session,
             keys: all.keys || one.keys,
             head: all.head || one.head,
+            images: all.images || one.images,
             blocks: all.blocks || one.blocks,
         })
     }
@@ -153,7 +157,7 @@ impl Selection {
             run.choose(policy.as_mut(), &mut Moment { now: moment.now, rng })
         });
         let index = *run.places.get(found.choice.index)?;
-        if let Some(session) = query.session {
+        if let Some(session) = query.pin() {
             let endpoint = members.candidates.get(index)?.id;
             for stage in stages {
                 if let Stage::Stickiness(pins) = stage {
@@ -247,13 +251,34 @@ impl Run<'_> {
                 let choice = self.choose(policy.as_mut(), moment);
                 let outcome = choice.as_ref().map_or("no_say", |choice| choice.reason.as_str());
                 self.note(name, outcome);
+                if choice.is_none() {
+                    self.note_miss(policy.miss());
+                }
                 choice.map(|choice| Found { policy: name, choice })
             }
         }
     }
 
     fn note(&mut self, stage: &'static str, outcome: &'static str) {
-        self.notes.push(Note { stage, outcome, left: self.places.len() });
+        self.notes.push(Note { stage, outcome, left: self.places.len(), miss: "" });
+    }
+
+    /// Adds to the last note why that policy had no say.
+    fn note_miss(&mut self, miss: Option<Miss>) {
+        let miss = match miss {
+            Some(Miss::NoHolder) if self.is_held_elsewhere() => Some(Miss::Excluded),
+            miss => miss,
+        };
+        if let Some(note) = self.notes.last_mut() {
+            note.miss = miss.map_or("", Miss::as_str);
+        }
+    }
+
+    /// Whether an endpoint that is no candidate any more holds some of the prompt.
+    fn is_held_elsewhere(&self) -> bool {
+        let all = self.members.candidates.iter().enumerate();
+        all.filter(|(_, candidate)| candidate.overlap.resident() > 0)
+            .any(|(place, _)| !self.places.contains(&place))
     }
 
     fn exclusion(&self, place: usize) -> Option<Exclusion> {
@@ -282,7 +307,7 @@ impl Run<'_> {
 
     /// The endpoint a conversation is pinned to. One that is draining still takes it.
     fn pinned(&mut self, pins: &Pins, moment: &Moment<'_>) -> (Option<Choice>, &'static str) {
-        let Some(session) = self.query.session else { return (None, "no_session") };
+        let Some(session) = self.query.pin() else { return (None, "no_session") };
         let Some(endpoint) = pins.get(session, moment.now) else { return (None, "not_pinned") };
         let candidates = self.members.candidates;
         let Some(place) = candidates.iter().position(|candidate| candidate.id == endpoint) else {

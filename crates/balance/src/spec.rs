@@ -14,6 +14,7 @@ use crate::policies::{
 };
 use crate::policy::Policy;
 use crate::select::{Selection, Stage};
+use crate::sessions::SessionSource;
 use crate::slo::Slo;
 use crate::sticky::{Pins, StickyOptions};
 
@@ -65,6 +66,8 @@ pub struct SelectionSpec {
     pub slo_ttft_ms: Option<f64>,
     /// Whether conversations stay where they are, and for how long; not at all by default.
     pub sticky: Option<StickyOptions>,
+    /// Where a conversation's name is looked for, in this order.
+    pub sessions: Vec<SessionSource>,
     /// A policy that chooses beside the pool's, without effect.
     pub shadow: Option<PolicySpec>,
 }
@@ -240,6 +243,7 @@ impl Default for SelectionSpec {
             fallback: PolicySpec::LeastLoad(LeastLoad::default()),
             slo_ttft_ms: None,
             sticky: None,
+            sessions: SessionSource::defaults(),
             shadow: None,
         }
     }

@@ -77,7 +77,7 @@ impl Pins {
 
     /// A request that was not answered takes its conversation's pin with it.
     pub fn observe(&mut self, outcome: &Outcome<'_>) {
-        if let (Some(session), false) = (outcome.query.session, outcome.answered) {
+        if let (Some(session), false) = (outcome.query.pin(), outcome.answered) {
             self.remove(session, outcome.endpoint);
         }
     }

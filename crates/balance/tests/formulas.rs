@@ -9,7 +9,7 @@ use kvasir_balance::{
     PowerOfTwo, PreciseCacheAware, PreciseOptions, PrecisePipeline, Prefix, Query, Random, Reason,
     Relief, Rng, Session, Weighted, detail, digest, digest_of_text, digest_of_tokens,
 };
-use kvasir_inventory::{Overlap, Tier};
+use kvasir_inventory::{Overlap, Tier, Trust};
 use kvasir_kv_hash::BlockKey;
 
 const BLOCK: u32 = 16;
@@ -23,6 +23,7 @@ fn fleet(rows: &[(u32, u32)]) -> Vec<Candidate> {
             id: EndpointId(place as u64),
             overlap,
             load: Load { in_flight: *in_flight, ..Load::default() },
+            trust: Trust::Exact,
             resident_blocks: Some(1000),
             ..Candidate::default()
         }
@@ -185,38 +186,6 @@ fn every_nth_hit_warms_a_cold_endpoint() {
     let warm: Vec<usize> =
         (0..8).map(|_| ask(&mut policy, &query(100), &candidates).unwrap().index).collect();
     assert_eq!(warm, [0; 8]);
-}
-
-#[test]
-fn short_prefixes_and_nobody_s_leave_the_say_to_others() {
-    let options = PreciseOptions { min_match_tokens: 64, ..quiet(Blend::Hard) };
-    let mut policy = PreciseCacheAware::new(options);
-    // ceil(64 / 16) = 4 blocks, but no more than the prompt has.
-    assert!(ask(&mut policy, &query(100), &fleet(&[(3, 0), (0, 0)])).is_none());
-    assert!(ask(&mut policy, &query(100), &fleet(&[(4, 0), (0, 0)])).is_some());
-    assert!(ask(&mut policy, &query(3), &fleet(&[(3, 0), (0, 0)])).is_some());
-    assert!(ask(&mut policy, &query(100), &fleet(&[(0, 0), (0, 0)])).is_none());
-    assert!(ask(&mut policy, &query(0), &fleet(&[(0, 0), (0, 0)])).is_none());
-    let misses = policy.misses();
-    assert_eq!((misses.shallow, misses.no_holder, misses.no_blocks), (1, 1, 1));
-}
-
-#[test]
-fn the_watchdog_barks_once_for_so_many_misses_in_a_row() {
-    let mut policy = PreciseCacheAware::default();
-    let full = fleet(&[(0, 0)]);
-    let mut empty = fleet(&[(0, 0)]);
-    empty[0].resident_blocks = Some(0);
-    let mut miss = |candidates: &[Candidate], times| {
-        for _ in 0..times {
-            assert!(ask(&mut policy, &query(100), candidates).is_none());
-        }
-        policy.watchdog()
-    };
-    assert_eq!(miss(&empty, 200), 0, "empty caches hold nothing");
-    assert_eq!(miss(&full, 49), 0);
-    assert_eq!(miss(&full, 1), 1);
-    assert_eq!(miss(&full, 50), 2);
 }
 
 // === E4, ADR 0143, rolter ===

@@ -8,8 +8,8 @@ use kvasir_balance::record::{
     DecisionRecord, Line, Made, Memory, OutcomeRecord, Replay, ReplayError, Start, WhatIf,
 };
 use kvasir_balance::{
-    Candidate, EndpointId, Exclusion, Load, Members, Moment, Outcome, PolicyKind, Prefix, Query,
-    Rng, SelectionSpec, StickyOptions,
+    Blind, Candidate, EndpointId, Exclusion, Load, Members, Moment, Outcome, PolicyKind, Prefix,
+    Query, Rng, SelectionSpec, StickyOptions,
 };
 use kvasir_inventory::{Overlap, Tier, Trust};
 use kvasir_kv_hash::BlockKey;
@@ -29,6 +29,7 @@ fn log_of(spec: &SelectionSpec, seed: u64) -> Vec<String> {
         let query = Query {
             prompt_tokens: 129,
             session: (world.below(2) == 0).then(|| world.below(9) as u64),
+            blind: (world.below(4) == 0).then_some(Blind::NoTokenizer),
             prefix: Prefix {
                 keys: &keys,
                 tokens_per_key: 16,

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use kvasir_balance::{
     Candidate, Decision, EndpointId, Exclusion, Load, Members, Moment, Outcome, Pins, PolicyKind,
-    Query, Reason, Rng, Selection, Slo, Stage, StickyOptions, digest,
+    Prefix, Query, Reason, Rng, Selection, Slo, Stage, StickyOptions, digest,
 };
+use kvasir_inventory::{Tier, Trust};
 
 fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -166,4 +167,50 @@ fn a_shadow_changes_nothing() {
     assert_eq!(indices(&with), indices(&without));
     assert_eq!(with[5].shadow, Some(1));
     assert_eq!(without[5].shadow, None);
+}
+
+#[test]
+fn a_conversation_of_another_tenant_is_another_one() {
+    for stages in [stages(PolicyKind::RoundRobin), stages(PolicyKind::Session)] {
+        let mut desk = Desk::new(stages);
+        let candidates = fleet(&[0, 0, 0, 0]);
+        let salted = |salt| Query {
+            prefix: Prefix { salt, ..Prefix::default() },
+            ..of_session("the same name")
+        };
+        let tenants = [None, Some(1), Some(2), Some(3)].map(salted);
+        let homes = tenants.map(|query| desk.select(&query, &candidates, &[]).unwrap().index);
+        // The answer of one that failed takes its own pin with it, and no other's.
+        let (query, endpoint) = (&tenants[1], candidates[homes[1]].id);
+        desk.selection.observe(&Outcome { query, endpoint, answered: false, now: at(0) });
+        for place in [0, 2, 3] {
+            let decision = desk.select(&tenants[place], &candidates, &[]).unwrap();
+            assert_eq!((decision.index, decision.reason), (homes[place], Reason::Pinned));
+        }
+        let decision = desk.select(&tenants[1], &candidates, &[]).unwrap();
+        assert_ne!(decision.reason, Reason::Pinned);
+    }
+}
+
+#[test]
+fn why_a_policy_had_no_say_is_written_down() {
+    let mut desk = Desk::new(stages(PolicyKind::PreciseCacheAware));
+    let mut candidates = fleet(&[0, 0]);
+    for candidate in &mut candidates {
+        candidate.trust = Trust::Exact;
+    }
+    let prefix = Prefix { tokens_per_key: 16, ..Prefix::default() };
+    let query = Query { prompt_tokens: 100, prefix, ..Query::default() };
+    let mut miss = |candidates: &[Candidate], exclusions: &[Option<Exclusion>]| {
+        let decision = desk.select(&query, candidates, exclusions).unwrap();
+        let note = decision.notes.iter().find(|note| note.stage == "precise_cache_aware").unwrap();
+        let others = decision.notes.iter().filter(|other| other.stage != note.stage);
+        assert!(others.into_iter().all(|other| other.miss.is_empty()));
+        (note.outcome, note.miss)
+    };
+    assert_eq!(miss(&candidates, &[]), ("no_say", "no_holder"));
+    candidates[1].overlap.add(Tier::Device, 64);
+    assert_eq!(miss(&candidates, &[]), ("longest_prefix", ""));
+    let asleep = [None, Some(Exclusion::Asleep)];
+    assert_eq!(miss(&candidates, &asleep), ("no_say", "excluded"));
 }

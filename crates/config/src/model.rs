@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::uri::Authority;
-use kvasir_balance::{PolicySpec, SelectionSpec, StickyOptions};
+use kvasir_balance::{PolicySpec, SelectionSpec, SessionSource, StickyOptions};
 use serde::Deserialize;
 
 use crate::decision_log::DecisionLogConfig;
@@ -73,6 +73,10 @@ pub struct PoolConfig {
     /// Whether conversations stay where they are, and for how long. Not by default.
     #[serde(default)]
     pub sticky: Option<StickyOptions>,
+    /// Where a conversation's name is looked for, in this order. Default: two headers, then the
+    /// body's `prompt_cache_key`, `user` and `safety_identifier`.
+    #[serde(default = "SessionSource::defaults")]
+    pub sessions: Vec<SessionSource>,
     /// A policy that chooses beside the pool's, without effect.
     #[serde(default)]
     pub shadow: Option<PolicySpec>,
@@ -295,6 +299,7 @@ impl PoolConfig {
             fallback: self.fallback.clone(),
             slo_ttft_ms: self.slo_ttft_ms,
             sticky: self.sticky,
+            sessions: self.sessions.clone(),
             shadow: self.shadow.clone(),
         }
     }
@@ -308,6 +313,7 @@ impl PoolConfig {
             fallback: fallback(),
             slo_ttft_ms: None,
             sticky: None,
+            sessions: SessionSource::defaults(),
             shadow: None,
             tokenizer_dir: None,
             api_key: None,
@@ -356,6 +362,9 @@ impl PoolConfig {
         if keys > 1 {
             return fail("api_key", "give one of `api_key`, `api_key_env`, `api_key_file`");
         }
+        SessionSource::check(&self.sessions).map_err(|(place, why)| {
+            (place.map_or("sessions".to_owned(), |place| format!("sessions[{place}]")), why)
+        })?;
         self.identity.check()?;
         let mut urls = HashSet::new();
         for (i, endpoint) in self.endpoints.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at once")]
 
-use kvasir_balance::PolicyKind;
+use kvasir_balance::{BodyName, PolicyKind, SessionSource};
 use kvasir_config::{
     BlockIdentity, Config, ConfigError, DecisionLogConfig, LogFormat, RankAddressing, TokenParity,
 };
@@ -348,5 +348,34 @@ fn decisions_are_logged_where_the_file_says_so() {
     ] {
         let error = error(&with(log));
         assert!(error.contains(wanted), "no {wanted:?} in {error}");
+    }
+}
+
+#[test]
+fn conversations_are_named_in_places_in_order() {
+    let pool =
+        |keys: &str| format!("pools:\n- model: m\n  endpoints: [{{url: 'http://a'}}]\n{keys}");
+    let config = parse(&pool("")).unwrap();
+    assert_eq!(config.pools[0].sessions, SessionSource::defaults());
+    let text = pool("  sessions: [{cookie: sid}, {body: user}, {header: X-Chat}]\n");
+    let wanted = [
+        SessionSource::Cookie("sid".to_owned()),
+        SessionSource::Body(BodyName::User),
+        SessionSource::Header("X-Chat".to_owned()),
+    ];
+    let config = parse(&text).unwrap();
+    assert_eq!(config.pools[0].sessions, wanted);
+    assert_eq!(config.pools[0].selection().sessions, wanted);
+    for (list, wanted) in [
+        ("[{header: X-Request-ID}]", "pools[0].sessions[0]: `X-Request-ID` is another one in each"),
+        ("[{body: user}, {header: 'a b'}]", "pools[0].sessions[1]: \"a b\" is no name of a header"),
+        ("[{body: user}, {body: user}]", "pools[0].sessions[1]: body field `user` is there twice"),
+        ("[{header: authorization}]", "pools[0].sessions[0]: `authorization` is a secret"),
+        ("[]", "pools[0].sessions: must have 1 to 16 entries"),
+        ("[{body: messages}]", "kvasir.yaml:4:"),
+        ("[{query: sid}]", "kvasir.yaml:4:"),
+    ] {
+        let message = error(&pool(&format!("  sessions: {list}\n")));
+        assert!(message.contains(wanted), "{list}: {message}");
     }
 }

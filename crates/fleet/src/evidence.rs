@@ -6,11 +6,12 @@ mod tests;
 use std::sync::Arc;
 use std::time::Instant;
 
-use kvasir_balance::Needs;
+use kvasir_balance::{Blind, Needs};
 use kvasir_inventory::{Inventory, Overlap, Overlaps, Slot, Tier, Trust};
 use kvasir_kv_hash::Scope;
 
 use crate::application::off_the_scheduler;
+use crate::asked::Asked;
 use crate::card::EngineCard;
 use crate::credit::Creditable;
 use crate::endpoint::Endpoint;
@@ -51,6 +52,8 @@ pub struct Evidence {
     pub(crate) members: Vec<MemberEvidence>,
     /// The prompts as members key them, each way once.
     keyed: Vec<Arc<PromptKeys>>,
+    /// Keys for policies that guess, where members key it in no way.
+    guessed: Option<Arc<PromptKeys>>,
     /// Tokens resident of each prompt of a batch, member by member; empty for a single prompt.
     of_batch: Vec<u32>,
     pub(crate) traits: Traits,
@@ -165,7 +168,8 @@ impl Evidence {
         let keyed = lookups.known.into_iter().map(|(_, lookup)| lookup.keys).collect();
         let (prompt_tokens, exact) = (tokens.count, tokens.exact);
         let traits = Traits::of(tokens, needs);
-        Self { prompt_tokens, exact, endpoints, members: sound, keyed, of_batch, traits }
+        let guessed = None;
+        Self { prompt_tokens, exact, endpoints, members: sound, keyed, guessed, of_batch, traits }
     }
 
     /// The same for a request of which engines may hit less than they hold (`prompt_logprobs`,
@@ -178,11 +182,17 @@ impl Evidence {
         self
     }
 
-    /// Who asks: the conversation the client names, and the request's first bytes, for policies that
-    /// go by them where no tokens are known.
-    #[must_use]
-    pub fn asked_by(mut self, session: Option<&str>, text: &[u8]) -> Self {
-        self.traits.ask(session, text);
+    /// Adds what else is known of the request, and `guess`es keys where a policy reads some and no
+    /// member keys the prompt.
+    pub(crate) fn asked(
+        mut self,
+        asked: &Asked<'_>,
+        guess: impl FnOnce() -> Option<PromptKeys>,
+    ) -> Self {
+        self.traits.ask(asked);
+        if self.traits.needs.keys && self.keyed.is_empty() {
+            self.guessed = guess().map(Arc::new);
+        }
         self
     }
 
@@ -200,9 +210,15 @@ impl Evidence {
         self.exact && self.of_batch.is_empty()
     }
 
-    /// The prompts in the finest blocks that a member keys them in.
-    pub(crate) fn finest_keys(&self) -> Option<&Arc<PromptKeys>> {
-        self.keyed.iter().min_by_key(|keys| keys.block_size)
+    /// What policies are told: the prompts in the finest blocks that a member keys them in, else keys
+    /// to guess by.
+    pub(crate) fn query_keys(&self) -> Option<&Arc<PromptKeys>> {
+        self.keyed.iter().min_by_key(|keys| keys.block_size).or(self.guessed.as_ref())
+    }
+
+    /// Why no member's blocks can be known by the prompt's keys.
+    pub(crate) fn blind(&self) -> Option<Blind> {
+        self.keyed.is_empty().then(|| self.traits.blind.unwrap_or(Blind::Hashes))
     }
 
     /// What will be pending at a member that is chosen; `None` where nobody could use it.

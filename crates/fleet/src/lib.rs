@@ -15,6 +15,7 @@
 
 mod application;
 mod apply;
+mod asked;
 mod card;
 mod credit;
 mod decision_log;
@@ -24,6 +25,7 @@ mod engine_client;
 mod events;
 mod evidence;
 mod exposition;
+mod guess;
 mod hash_contract;
 mod identity;
 mod kind;
@@ -50,12 +52,14 @@ mod token_oracle;
 mod tokenizer;
 
 pub use self::apply::Applier;
+pub use self::asked::Asked;
 pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
 pub use self::decision_log::{DecisionLog, DecisionLogError, DecisionLogSpec};
 pub use self::endpoint::Endpoint;
 pub use self::engine::Exclusion;
 pub use self::engine_client::{EngineClient, ProbeError, root_cause};
 pub use self::evidence::{Evidence, PromptTokens};
+pub use self::guess::MAX_TEXT_BYTES;
 pub use self::hash_contract::{HashContract, HashState};
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::kind::EngineKind;

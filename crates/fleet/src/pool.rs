@@ -7,15 +7,17 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use kvasir_balance::{
-    Candidate, DEFAULT_PROMPT_TOKENS, Load, Members, Note, Reason, SelectionSpec,
-    next_typical_prompt,
+    Candidate, DEFAULT_PROMPT_TOKENS, Load, Members, Miss, Needs, Note, Reason, SelectionSpec,
+    SessionSource, next_typical_prompt,
 };
 use kvasir_inventory::{Inventory, Overlap, Trust};
 
+use crate::asked::Asked;
 use crate::decision_log::{Account, Noted, PoolLog};
 use crate::endpoint::Endpoint;
 use crate::engine::Exclusion;
 use crate::evidence::{Evidence, PromptTokens};
+use crate::guess;
 use crate::load::Reservation;
 use crate::parity::tokens::TokenParity;
 use crate::parity::{Prediction, Unjudged};
@@ -90,6 +92,14 @@ pub struct Decision {
     /// How much the engine is expected to hit, to be held against what it reports
     /// ([`Endpoint::judge`]); or why it is not.
     pub prediction: Result<Prediction, Unjudged>,
+}
+
+impl Decision {
+    /// The policies that had no say, each with why, where it can tell.
+    pub fn misses(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let told = self.stages.iter().filter(|note| !note.miss.is_empty());
+        told.map(|note| (note.stage, note.miss))
+    }
 }
 
 impl Pool {
@@ -193,6 +203,27 @@ impl Pool {
             .any(|member| member.has_answered() && member.exclusion(&self.model).is_none())
     }
 
+    /// What its policies read of requests, or others could that are tried on its decision log:
+    /// callers need to find out no more.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        self.selecting.gathers()
+    }
+
+    /// Where a conversation's name is looked for, in this order; empty where nobody asks.
+    #[must_use]
+    pub fn sessions(&self) -> &[SessionSource] {
+        self.selecting.sessions()
+    }
+
+    /// The same as [`Pool::evidence`], with what else is known of the request.
+    #[must_use]
+    pub fn evidence_of(&self, tokens: &PromptTokens<'_>, asked: &Asked<'_>) -> Evidence {
+        let space = self.caches.inventory.space();
+        let guess = || guess::keys(space, &self.model, tokens, asked.text);
+        self.evidence(tokens).asked(asked, guess)
+    }
+
     /// Looks up what every member holds of a prompt.
     #[must_use]
     pub fn evidence(&self, tokens: &PromptTokens<'_>) -> Evidence {
@@ -259,8 +290,9 @@ impl Pool {
         exclusions: &[Option<kvasir_balance::Exclusion>],
         first_attempt: bool,
     ) -> Option<Chosen> {
-        let keys = evidence.finest_keys();
-        let query = evidence.traits.query(evidence.prompt_tokens, keys.map(|keys| &**keys));
+        let keys = evidence.query_keys();
+        let (tokens, blind) = (evidence.prompt_tokens, evidence.blind());
+        let query = evidence.traits.query(tokens, keys.map(|keys| &**keys), blind);
         let fallback_rate = median_rate(&evidence.endpoints);
         let (now, clock) = (Instant::now(), self.selecting.now());
         let mut state = self.selecting.lock();
@@ -276,7 +308,7 @@ impl Pool {
         let id = state.decisions();
         state.note(|made| {
             let logged = keys.filter(|_| self.selecting.reads_keys()).cloned();
-            Noted::new(made, evidence, logged, &members, chosen.as_ref())
+            Noted::new(made, evidence, &query, logged, &members, chosen.as_ref())
         });
         let chosen = chosen?;
         let place = chosen.index;
@@ -290,7 +322,8 @@ impl Pool {
         let reservation =
             Reservation::new(Arc::clone(member), uncached, measured, claim, prediction.ok());
         drop(state);
-        let (tokens, traits) = (evidence.prompt_tokens, &evidence.traits);
+        self.warn_of(&chosen.notes);
+        let traits = &evidence.traits;
         let watch = self.selecting.watch(id, candidate.id, tokens, traits, keys.cloned());
         let decision = Decision {
             id: self.selecting.log().map(|_| id),
@@ -307,6 +340,18 @@ impl Pool {
             prediction,
         };
         Some(Chosen { reservation: reservation.watched_by(watch), decision })
+    }
+
+    /// A policy found nobody holding anything for long.
+    fn warn_of(&self, notes: &[Note]) {
+        for note in notes.iter().filter(|note| note.miss == Miss::ZeroHits.as_str()) {
+            tracing::warn!(
+                model = self.model,
+                policy = note.stage,
+                "no endpoint held anything of many prompts in a row: are prompts and events keyed \
+                 alike?"
+            );
+        }
     }
 
     fn candidate(

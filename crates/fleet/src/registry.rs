@@ -139,6 +139,12 @@ impl Fleet {
         &self.order
     }
 
+    /// Whether some pool's policies ask whether requests have images.
+    #[must_use]
+    pub fn reads_images(&self) -> bool {
+        self.order.iter().any(|pool| pool.needs().images)
+    }
+
     /// Every endpoint, ordered by URL and rank.
     #[must_use]
     pub fn endpoints(&self) -> Vec<Arc<Endpoint>> {

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use kvasir_balance::record::OutcomeRecord;
 use kvasir_balance::{
-    Decision, EndpointId, Members, Moment, Needs, Outcome, Prefix, Query, Rng, Selection,
-    SelectionSpec, digest, digest_of_text, digest_of_tokens,
+    Blind, Decision, EndpointId, Members, Moment, Needs, Outcome, Prefix, Query, Rng, Selection,
+    SelectionSpec, SessionSource, digest, digest_of_text, digest_of_tokens,
 };
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::asked::Asked;
 use crate::decision_log::{Account, MadeAt, Noted, PoolLog, What, micros};
 use crate::endpoint::Endpoint;
 use crate::evidence::PromptTokens;
@@ -25,6 +26,7 @@ pub(crate) struct Selecting {
     needs: Needs,
     /// What is gathered: for the log, so that other policies can be tried on it.
     gathers: Needs,
+    sessions: Vec<SessionSource>,
     began: Instant,
     log: Option<Arc<Account>>,
     state: Mutex<State>,
@@ -49,12 +51,16 @@ pub(crate) struct State {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Traits {
     /// What is read of them.
-    needs: Needs,
+    pub(crate) needs: Needs,
     session: Option<u64>,
     token_head: Option<u64>,
     text_head: Option<u64>,
     adapter: Option<String>,
     salt: Option<u64>,
+    tools: bool,
+    images: bool,
+    /// Why the prompt's tokens are not known.
+    pub(crate) blind: Option<Blind>,
     /// The request's id, for the log.
     request_id: Option<String>,
 }
@@ -83,7 +89,7 @@ impl Selecting {
         let selection = spec.build(seed);
         let needs = selection.needs();
         let gathers = match &log {
-            Some(_) => Needs { session: true, head: true, blocks: true, ..needs },
+            Some(_) => Needs { session: true, head: true, images: true, blocks: true, ..needs },
             None => needs,
         };
         let account = log.as_ref().map(|log| Arc::clone(log.account()));
@@ -92,7 +98,9 @@ impl Selecting {
             Mutex::new(State { selection, rng, lives, decisions: 0, last: MadeAt::default(), log });
         let shadow = spec.shadow.as_ref().map(kvasir_balance::PolicySpec::name);
         let policy = spec.policy.name();
-        Self { policy, shadow, needs, gathers, began: Instant::now(), log: account, state }
+        let sessions = if gathers.session { spec.sessions.clone() } else { Vec::new() };
+        let began = Instant::now();
+        Self { policy, shadow, needs, gathers, sessions, began, log: account, state }
     }
 
     /// The policy's name.
@@ -118,6 +126,11 @@ impl Selecting {
     /// What became of its log's lines, where it has one.
     pub(crate) fn log(&self) -> Option<&Arc<Account>> {
         self.log.as_ref()
+    }
+
+    /// Where it looks for a conversation's name; empty where nobody asks for one.
+    pub(crate) fn sessions(&self) -> &[SessionSource] {
+        &self.sessions
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -202,12 +215,13 @@ impl Traits {
         let first = tokens.prompts.and_then(|prompts| prompts.first());
         Self {
             needs,
-            session: None,
             token_head: first.filter(|_| needs.head).and_then(|prompt| digest_of_tokens(prompt)),
-            text_head: None,
             adapter: tokens.adapter.filter(|_| needs.head).map(str::to_owned),
-            salt: tokens.salt.filter(|_| needs.head).map(|salt| digest(salt.as_bytes())),
-            request_id: None,
+            salt: tokens
+                .salt
+                .filter(|_| needs.head || needs.session)
+                .map(|salt| digest(salt.as_bytes())),
+            ..Self::default()
         }
     }
 
@@ -219,11 +233,12 @@ impl Traits {
         self.request_id.as_deref()
     }
 
-    pub(crate) fn ask(&mut self, session: Option<&str>, text: &[u8]) {
-        let session = session.filter(|_| self.needs.session);
-        self.session = session.map(|session| digest(session.as_bytes()));
+    pub(crate) fn ask(&mut self, asked: &Asked<'_>) {
+        let Asked { session, text, head, tools, images, blind } = *asked;
+        self.session = session.filter(|_| self.needs.session);
+        (self.tools, self.images, self.blind) = (tools, images, blind);
         if self.needs.head && self.token_head.is_none() {
-            self.text_head = digest_of_text(text);
+            self.text_head = digest_of_text(text.map_or(head, |text| &text.text));
         }
     }
 
@@ -231,6 +246,7 @@ impl Traits {
         &'a self,
         prompt_tokens: u64,
         keys: Option<&'a PromptKeys>,
+        blind: Option<Blind>,
     ) -> Query<'a> {
         let first = keys.and_then(|keys| keys.prompts.first());
         let prefix = Prefix {
@@ -240,10 +256,10 @@ impl Traits {
             text_head: self.text_head,
             adapter: self.adapter.as_deref(),
             salt: self.salt,
-            tools: false,
-            images: false,
+            tools: self.tools,
+            images: self.images,
         };
-        Query { prompt_tokens, session: self.session, prefix }
+        Query { prompt_tokens, session: self.session, blind, prefix }
     }
 }
 
@@ -255,7 +271,7 @@ impl Watch {
         if std::mem::replace(&mut self.told, true) {
             return;
         }
-        let query = &self.traits.query(self.prompt_tokens, self.keys.as_deref());
+        let query = &self.traits.query(self.prompt_tokens, self.keys.as_deref(), self.traits.blind);
         let (endpoint, now) = (self.endpoint, self.selecting.now());
         let outcome = Outcome { query, endpoint, answered, now };
         let mut state = self.selecting.lock();
@@ -272,3 +288,6 @@ impl Drop for Watch {
         self.tell(false);
     }
 }
+
+#[cfg(test)]
+mod tests;

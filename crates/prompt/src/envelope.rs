@@ -4,6 +4,7 @@
 mod tests;
 
 use crate::json::{self, Json, JsonError};
+use crate::names::{Name, Names};
 
 /// What a gateway needs to know of a body before it chooses an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +27,10 @@ pub struct Envelope {
     pub prompt_logprobs: bool,
     /// `previous_response_id`: the conversation goes on from one an engine has stored.
     pub previous_response_id: Option<String>,
+    /// Who asks, and what belongs together, in the client's words.
+    pub names: Names,
+    /// `tools` (or `functions`) are given, and not an empty list.
+    pub tools: bool,
 }
 
 impl Default for Envelope {
@@ -39,6 +44,8 @@ impl Default for Envelope {
             engine_extras: false,
             prompt_logprobs: false,
             previous_response_id: None,
+            names: Names::default(),
+            tools: false,
         }
     }
 }
@@ -123,6 +130,11 @@ struct Raw<'a> {
     echo: Option<&'a str>,
     logprobs: Option<&'a str>,
     previous_response_id: Option<&'a str>,
+    user: Option<&'a str>,
+    safety_identifier: Option<&'a str>,
+    prompt_cache_key: Option<&'a str>,
+    tools: Option<&'a str>,
+    functions: Option<&'a str>,
     is_chat: bool,
 }
 
@@ -141,6 +153,11 @@ impl<'a> Raw<'a> {
             "echo" => &mut self.echo,
             "logprobs" => &mut self.logprobs,
             "previous_response_id" => &mut self.previous_response_id,
+            "user" => &mut self.user,
+            "safety_identifier" => &mut self.safety_identifier,
+            "prompt_cache_key" => &mut self.prompt_cache_key,
+            "tools" => &mut self.tools,
+            "functions" => &mut self.functions,
             "messages" => {
                 self.is_chat = true;
                 return;
@@ -181,8 +198,19 @@ impl<'a> Raw<'a> {
             engine_extras: given(self.extra_key) || given(self.lora_path),
             prompt_logprobs: number(self.prompt_logprobs) || echoed,
             previous_response_id: text(self.previous_response_id),
+            names: Names {
+                user: Name::read(self.user),
+                safety_identifier: Name::read(self.safety_identifier),
+                prompt_cache_key: Name::read(self.prompt_cache_key),
+            },
+            tools: has_items(self.tools) || has_items(self.functions),
         })
     }
+}
+
+/// Whether a field is a list with something in it.
+fn has_items(raw: Option<&str>) -> bool {
+    raw.and_then(|raw| raw.strip_prefix('[')).is_some_and(|rest| rest.trim_start() != "]")
 }
 
 /// A value of a field that should be a scalar; arrays and objects are not built.

@@ -149,6 +149,11 @@ impl AccessLog {
                 "policy" => decision.policy, "detail" => decision.detail)
             .increment(1);
         }
+        for (policy, miss) in decision.misses() {
+            metrics::counter!("kvasir_decision_details_total", "model" => model.clone(),
+                "policy" => policy, "detail" => miss)
+            .increment(1);
+        }
         if let Some((policy, agrees)) = decision.shadow {
             let agrees = if agrees { "true" } else { "false" };
             metrics::counter!("kvasir_shadow_decisions_total", "model" => model.clone(),
@@ -195,6 +200,7 @@ impl Drop for AccessLog {
             decision_id = decision.and_then(|d| d.id),
             policy = decision.map(|d| d.policy),
             reason = decision.map(|d| d.reason.as_str()),
+            miss = decision.and_then(|d| d.misses().next()).map(|(_, miss)| miss),
             trust = decision.map(|d| d.trust.to_string()),
             level = self.level,
             tokens = self.tokens,

@@ -109,8 +109,10 @@ fn reason(decision: &Decision, level: &str, tokens: &str) -> String {
     let id = id.map(|id| format!("; decision={id}")).unwrap_or_default();
     let pending = if *pending > 0 { format!("; pending={pending}") } else { String::new() };
     let detail = if detail.is_empty() { String::new() } else { format!("; detail={detail}") };
+    let miss = decision.misses().next().map(|(_, miss)| format!("; miss={miss}"));
+    let miss = miss.unwrap_or_default();
     format!(
-        "policy={policy}; reason={}{detail}; overlap={}{pending}; prompt={prompt_tokens}; level={level}; \
+        "policy={policy}; reason={}{detail}{miss}; overlap={}{pending}; prompt={prompt_tokens}; level={level}; \
          tokens={tokens}; trust={trust}{id}",
         reason.as_str(),
         overlap.resident(),

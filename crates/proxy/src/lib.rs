@@ -27,6 +27,7 @@ mod relay;
 mod request_body;
 mod route;
 mod server;
+mod session;
 mod token_header;
 mod usage;
 

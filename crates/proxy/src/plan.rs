@@ -6,7 +6,8 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, header};
 use hyper::body::Incoming;
-use kvasir_fleet::{Endpoint, Evidence, Fleet, PromptTokens, Resolved};
+use kvasir_balance::{Blind, HEAD_BYTES, Needs};
+use kvasir_fleet::{Endpoint, Evidence, Fleet, MAX_TEXT_BYTES, PromptTokens, Resolved};
 use kvasir_prompt::{Api, Envelope, model_of_form};
 
 use crate::access_log::AccessLog;
@@ -17,6 +18,7 @@ use crate::reading;
 use crate::refusal::Refusal;
 use crate::request_body;
 use crate::route::stored_id;
+use crate::session;
 use crate::token_header;
 
 /// A request that was read and understood as far as routing needs.
@@ -34,8 +36,14 @@ pub(crate) struct Plan {
     pub(crate) judge: Option<Judge>,
     /// Whether engines hit of it what they hold.
     comparable: bool,
-    /// The conversation the client says it is part of.
-    session: Option<String>,
+    /// The digest of the conversation the client says it is part of.
+    session: Option<u64>,
+    /// Whether tools are declared.
+    tools: bool,
+    /// Whether images or the like are part of it, as far as anybody asks.
+    images: bool,
+    /// Why its tokens are not known.
+    blind: Option<Blind>,
     /// The id the client gave it, where the pool's decisions are logged.
     request_id: Option<String>,
     known: Known,
@@ -59,9 +67,10 @@ impl Plan {
         let body = request_body::read(body, limit, waits(&parts.headers)).await?;
         log.bytes_in = body.len() as u64;
         let (has_ids, permits) = (token_header::is_there(&parts.headers), &app.reader_permits);
+        let looks = has_ids || app.fleet().reads_images();
         let (envelope, names_media) = match api {
             _ if !is_json(&parts.headers) => (of_form(&parts.headers, &body), false),
-            Some(_) => reading::envelope(permits, &body, has_ids)
+            Some(_) => reading::envelope(permits, &body, looks)
                 .await
                 .map_err(|e| Refusal::Malformed(e.to_string()))?,
             // What is sent to other paths may be anything.
@@ -93,7 +102,8 @@ impl Plan {
                     claimed => {
                         log.claim = claimed.map(|(claim, _)| claim);
                         let salt = envelope.cache_salt.as_deref();
-                        let request = Asked { api, body: &body, salt, adapted };
+                        let text = wanted_text(pool.needs());
+                        let request = Asked { api, body: &body, salt, adapted, text };
                         tokenise(pool, &app.tokenizer_permits, request).await
                     }
                 }
@@ -125,9 +135,13 @@ impl Plan {
         let generates = api.is_some_and(Api::is_generation);
         log.comparable &= generates && is_single && known.is_exact();
         let salt = envelope.cache_salt;
-        let session = session(&parts.headers);
         let logs = resolved.pool.logs_decisions();
         let request_id = log.request_id().filter(|_| logs).map(str::to_owned);
+        let sources = resolved.pool.sessions();
+        let session = session::of_request(&model, sources, &parts.headers, &envelope.names);
+        let images = names_media || known.tokens == "multimodal";
+        let blind = if engine_extras { Some(Blind::Unsupported) } else { known.blind(api) };
+        let tools = envelope.tools;
         let (comparable, repeatable) = (log.comparable, api.is_some());
         let names_media = names_media && known.source == Source::Header;
         Ok(Self {
@@ -142,6 +156,9 @@ impl Plan {
             names_media,
             salt,
             session,
+            tools,
+            images,
+            blind,
             request_id,
             engine_extras,
         })
@@ -149,14 +166,22 @@ impl Plan {
 
     /// What every engine of the pool holds of it, now.
     pub(crate) fn evidence(&self) -> Evidence {
-        let evidence = self.resolved.pool.evidence(&PromptTokens {
+        let tokens = PromptTokens {
             prompts: self.known.prompts.as_deref().filter(|_| !self.engine_extras),
             count: self.known.count,
             exact: self.known.is_exact(),
             adapter: self.resolved.adapter.as_deref(),
             salt: self.salt.as_deref(),
-        });
-        let evidence = evidence.asked_by(self.session.as_deref(), &self.body);
+        };
+        let asked = kvasir_fleet::Asked {
+            session: self.session,
+            text: self.known.text.as_ref().filter(|_| !self.engine_extras),
+            head: &self.body,
+            tools: self.tools,
+            images: self.images,
+            blind: self.blind,
+        };
+        let evidence = self.resolved.pool.evidence_of(&tokens, &asked);
         let evidence = evidence.known_as(self.request_id.as_deref());
         if self.comparable { evidence } else { evidence.not_judged() }
     }
@@ -204,14 +229,13 @@ fn resolve(
     }
 }
 
-/// Headers that name a conversation. Ids of requests and traces are none: they would scatter what
-/// belongs together.
-const SESSION_HEADERS: [&str; 2] = ["x-session-id", "x-conversation-id"];
-
-/// The conversation that a header names.
-fn session(headers: &HeaderMap) -> Option<String> {
-    let named = |name: &&str| headers.get(*name)?.to_str().ok().filter(|id| !id.is_empty());
-    SESSION_HEADERS.iter().find_map(named).map(str::to_owned)
+/// How much of a prompt's text the pool's policies look at, where its tokens are not known.
+fn wanted_text(needs: Needs) -> usize {
+    match (needs.keys, needs.head) {
+        (true, _) => MAX_TEXT_BYTES,
+        (false, true) => HEAD_BYTES,
+        (false, false) => 0,
+    }
 }
 
 /// What is known of a body that is no JSON: the model of a form.

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use kvasir_balance::Blind;
 use kvasir_fleet::{Pool, PromptState};
-use kvasir_prompt::{Api, Level, Prompts, Renderer, Unrouted, given_ids};
+use kvasir_prompt::{Api, Level, PromptText, Prompts, Renderer, Unrouted, given_ids, prompt_text};
 use tokio::sync::Semaphore;
 
 /// Tokenising this much takes about a millisecond: not worth a change of threads.
@@ -61,6 +62,8 @@ pub(crate) struct Known {
     pub(crate) tokens: &'static str,
     /// Where they are from.
     pub(crate) source: Source,
+    /// The (first) prompt's text, where its tokens are not known and it was asked for.
+    pub(crate) text: Option<PromptText>,
     /// Whether the token ids are what the engine is given.
     exact: bool,
 }
@@ -70,7 +73,34 @@ impl Known {
     pub(crate) fn only_size(bytes: usize, why: &'static str) -> Self {
         let count = (bytes as u64 / BYTES_PER_TOKEN).min(LARGEST_ESTIMATE);
         let source = Source::None;
-        Self { prompts: None, count, level: "none", tokens: why, source, exact: false }
+        let (level, text) = ("none", None);
+        Self { prompts: None, count, level, tokens: why, source, text, exact: false }
+    }
+
+    /// A prompt whose text was found, but not its tokens.
+    fn of_text(bytes: usize, why: &'static str, text: Option<PromptText>) -> Self {
+        let known = Self::only_size(bytes, why);
+        let Some(text) = text else { return known };
+        // Images are no part of it.
+        let count = (text.bytes + text.setting.len() as u64).div_ceil(BYTES_PER_TOKEN);
+        Self { count, text: Some(text), ..known }
+    }
+
+    /// Why the tokens are not known; `api` is `None` for paths forwarded as they are.
+    pub(crate) fn blind(&self, api: Option<Api>) -> Option<Blind> {
+        if self.prompts.is_some() {
+            return None;
+        }
+        Some(match self.tokens {
+            _ if api.is_none() => Blind::ApiMode,
+            "unsupported_api" => Blind::ApiMode,
+            "not_json" | "body" => Blind::TextEmpty,
+            "no_tokenizer" => Blind::NoTokenizer,
+            "tokenizer_pending" => Blind::TokenizerPending,
+            "tokenizer_busy" => Blind::TokenizerBusy,
+            "no_template" | "template_error" | "engine_rendered" | "tokenizer" => Blind::Tokenize,
+            _ => Blind::Unsupported,
+        })
     }
 
     /// The prompt whose tokens the client gave in a header. It is routed by them, but nothing is
@@ -87,6 +117,7 @@ impl Known {
             level: if is_over { Level::Text } else { Level::Tokens }.as_str(),
             tokens: if is_over { "head" } else { "header" },
             source: Source::Header,
+            text: None,
             exact: false,
         }
     }
@@ -107,6 +138,7 @@ impl Known {
             level: level.as_str(),
             tokens: why.as_ref().map_or("approximate", Unrouted::as_str),
             source,
+            text: None,
             exact: false,
             prompts: Some(prompts),
         };
@@ -151,6 +183,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) salt: Option<&'a str>,
     /// It is for a LoRA adapter.
     pub(crate) adapted: bool,
+    /// How many bytes of its text are wanted where its tokens are not known.
+    pub(crate) text: usize,
 }
 
 /// Tokenises a request for `pool`, if it can be done.
@@ -165,6 +199,7 @@ pub(crate) async fn tokenise(pool: &Pool, permits: &Arc<Semaphore>, asked: Asked
         PromptState::Missing(_) => (None, "no_tokenizer"),
     };
     let (salt, limits) = (asked.salt.map(str::to_owned), pool.prompts().limits());
+    let wanted = asked.text;
     let made_by = renderer.clone();
     let timed = renderer.as_ref().map(|_| pool.model().to_owned());
     let render = move |body: &[u8]| {
@@ -176,11 +211,12 @@ pub(crate) async fn tokenise(pool: &Pool, permits: &Arc<Semaphore>, asked: Asked
             }),
             None => given_ids(api, body, limits).ok_or(without),
         };
+        let text = || (wanted > 0).then(|| prompt_text(api, body, wanted)).flatten();
         if let Some(model) = timed {
             metrics::histogram!("kvasir_tokenize_seconds", "model" => model)
                 .record(start.elapsed());
         }
-        rendered
+        rendered.map_err(|why| (why, text()))
     };
     let rendered = if body.len() <= INLINE_BYTES {
         render(body)
@@ -195,10 +231,10 @@ pub(crate) async fn tokenise(pool: &Pool, permits: &Arc<Semaphore>, asked: Asked
             let _permit = permit;
             render(&body)
         });
-        work.await.unwrap_or(Err("tokenizer"))
+        work.await.unwrap_or(Err(("tokenizer", None)))
     };
     match rendered {
         Ok(rendered) => Known::of_rendered(pool, &asked, made_by.as_ref(), rendered),
-        Err(why) => Known::only_size(body.len(), why),
+        Err((why, text)) => Known::of_text(body.len(), why, text),
     }
 }

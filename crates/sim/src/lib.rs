@@ -3,6 +3,8 @@
 //! [`simulate`] plays one [`Workload`] (a recorded trace or a made-up one) under several policies
 //! on the same fleet and compares them. Nothing waits: an hour of traffic takes seconds.
 //!
+//! [`conformance`] checks whether a policy keeps conversations where they are, and tenants apart.
+//!
 //! What is real and what is modelled:
 //!
 //! * the policies are those of `kvasir-balance`, called with what a gateway would know; other
@@ -22,6 +24,7 @@
 //! The same workload, options and seed give the same numbers, byte for byte.
 
 mod compare;
+mod conformance;
 mod decisions;
 mod gateway;
 mod options;
@@ -36,6 +39,7 @@ mod workload;
 mod world;
 
 pub use self::compare::{Progress, simulate};
+pub use self::conformance::{Conformance, Isolation, Tenants, conformance};
 pub use self::decisions::{LogError, simulate_logged};
 pub use self::options::{
     Engines, MAX_GATEWAYS, MAX_REPLICAS, News, Options, OptionsError, Restart,

@@ -21,6 +21,8 @@ pub(crate) struct Prepared<'a> {
     pub(crate) ideal_hit_rate: f64,
     /// Tokens of the longest prompt and answer together.
     pub(crate) longest: u64,
+    /// Of each request, in their order; without any, none has one.
+    salts: &'a [String],
 }
 
 /// Lists of keys, one after another.
@@ -77,7 +79,30 @@ impl<'a> Prepared<'a> {
             prompt_tokens,
             ideal_hit_rate: if total == 0 { 0.0 } else { hit as f64 / total as f64 },
             longest: workload.longest(),
+            salts: &[],
         }
+    }
+
+    /// The same with a cache salt for each request: keys of their own, in engines and gateways.
+    pub(crate) fn with_salts(mut self, salts: &'a [String]) -> Self {
+        if salts.is_empty() {
+            return self;
+        }
+        self.salts = salts;
+        self.keys = Keys::default();
+        for (place, asked) in self.workload.requests.iter().enumerate() {
+            let scope = Scope { model: "", lora: None, salt: self.salt(place) };
+            let root = self.space.root(&scope);
+            let chain = self.space.chain(root, &asked.tokens(), self.block_size as usize);
+            self.keys.all.extend_from_slice(&chain);
+            self.keys.ends.push(self.keys.all.len());
+        }
+        self
+    }
+
+    /// A request's cache salt.
+    pub(crate) fn salt(&self, request: usize) -> Option<&str> {
+        self.salts.get(request).map(String::as_str)
     }
 
     /// A request's prompt as engines key it.

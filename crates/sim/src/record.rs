@@ -40,6 +40,13 @@ pub(crate) struct Record {
     pub(crate) attempts: u8,
 }
 
+impl Record {
+    /// Whether its whole answer came.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.ended == Ended::Answered
+    }
+}
+
 /// A whole simulation.
 #[derive(Debug)]
 pub(crate) struct Outcome {

@@ -185,6 +185,7 @@ impl<'a> World<'a> {
         let id = RequestId(u64::from(request));
         let mut ask = Request::new(id, asked.tokens(), asked.output_tokens as usize);
         ask.ignore_eos = true;
+        ask.cache_salt = self.prepared.salt(place).map(str::to_owned);
         if replica.submit(ask).is_err() {
             self.release(request);
             return self.end(request, Ended::Refused);

@@ -62,12 +62,13 @@ async fn a_warm_prompt_goes_to_the_replica_that_holds_it() {
             tokens: "exact".to_owned(),
             trust: "exact".to_owned(),
             id: None,
+            miss: (policy == "precise_cache_aware").then(|| "no_holder".to_owned()),
         };
         assert_eq!(first, expected);
         let holder = replicas.iter().find(|r| r.url() == first.endpoint).unwrap();
         gateway.until_blocks(holder, 4).await;
         let (policy, reason) = (policy.to_owned(), hot.to_owned());
-        let expected = Decision { policy, reason, overlap: 64, ..expected };
+        let expected = Decision { policy, reason, overlap: 64, miss: None, ..expected };
         for _ in 0..4 {
             let response = gateway.post(COMPLETIONS, &completion(&prompt)).await;
             assert_eq!(Decision::of(&response), expected);

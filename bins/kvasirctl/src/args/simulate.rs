@@ -17,6 +17,15 @@ pub(crate) struct SimulateArgs {
     /// A made-up workload: `multi_turn`, `rag`, `agent` or `hot_prefix`.
     #[arg(long, value_name = "NAME", group = "what")]
     pub(crate) workload: Option<Synthetic>,
+    /// Check instead whether a policy (`latency` unless told) keeps conversations where they are and
+    /// tenants apart: 3 projects with a cache salt each, 4 conversations each, 5 turns each, one
+    /// system prompt, and a control run without salts that must fail. Exit status 1 where it does
+    /// not pass.
+    #[arg(long, value_name = "POLICY", group = "what", num_args = 0..=1, require_equals = true,
+          default_missing_value = "latency",
+          conflicts_with_all = ["policies", "requests", "load", "find_saturation", "csv", "plot",
+                                "decisions"])]
+    pub(crate) conformance: Option<SimPolicy>,
     /// How many requests: the first ones of a trace (default: all), or those of a made-up workload
     /// (default: 2000).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_000_000))]

@@ -129,6 +129,9 @@ fn head(place: &str, start: &Start, record: &DecisionRecord) -> String {
             let _ = write!(text, ", {name} {digest:016x}");
         }
     }
+    if let Some(blind) = query.blind {
+        let _ = write!(text, ", keys unknown: {}", blind.as_str());
+    }
     if let Some(adapter) = &query.adapter {
         let _ = write!(text, ", adapter {adapter}");
     }
@@ -225,7 +228,8 @@ fn chosen(choice: &ChoiceRecord) -> String {
     let width = stages.iter().map(|stage| stage.stage.chars().count()).max().unwrap_or(0);
     for stage in stages {
         let (name, outcome) = (&stage.stage, &stage.outcome);
-        let _ = writeln!(text, "  {name:<width$}  {outcome}, {} left", stage.left);
+        let why = if stage.miss.is_empty() { String::new() } else { format!(" ({})", stage.miss) };
+        let _ = writeln!(text, "  {name:<width$}  {outcome}{why}, {} left", stage.left);
     }
     text
 }

@@ -44,7 +44,7 @@ impl Policy for Chwbl {
     }
 
     fn needs(&self) -> Needs {
-        Needs { session: true, head: true, ..Needs::default() }
+        Needs { session: true, head: true, images: self.key.images, ..Needs::default() }
     }
 
     fn choose(

@@ -30,7 +30,7 @@ impl Policy for ConsistentHash {
     }
 
     fn needs(&self) -> Needs {
-        Needs { session: true, head: true, ..Needs::default() }
+        Needs { session: true, head: true, images: self.key.images, ..Needs::default() }
     }
 
     fn choose(

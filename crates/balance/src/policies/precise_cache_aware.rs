@@ -33,31 +33,21 @@ pub use self::options::{Blend, Capacity, PreciseOptions, Relief};
 use self::blend::Holders;
 use super::smallest_by;
 use crate::choice::{Choice, Reason};
+use crate::miss::{Blind, Miss};
 use crate::policy::{Moment, Policy};
 use crate::query::{Needs, Query};
 use crate::view::{Candidate, FleetView};
 
 /// Takes the candidate that holds the most of the prompt, blended with load. Without a holder it has
-/// no say; [`PreciseCacheAware::misses`] says why.
+/// no say; [`Policy::miss`] says why.
 #[derive(Clone, Debug, Default)]
 pub struct PreciseCacheAware {
     options: PreciseOptions,
     hits: u64,
     /// Requests in a row that found nobody holding anything although caches are known.
     empty_handed: u32,
-    watchdog: u64,
-    misses: Misses,
-}
-
-/// Why the policy had no say, counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Misses {
-    /// No candidate holds any of the prompt.
-    pub no_holder: u64,
-    /// The longest prefix was too short to matter.
-    pub shallow: u64,
-    /// The prompt has no full block, or is not known.
-    pub no_blocks: u64,
+    /// Why it had no say the last time.
+    miss: Option<Miss>,
 }
 
 /// What was special about a choice, in [`Choice::detail`].
@@ -77,32 +67,48 @@ impl PreciseCacheAware {
         Self { options, ..Self::default() }
     }
 
-    /// How often it had no say, and why.
-    #[must_use]
-    pub fn misses(&self) -> Misses {
-        self.misses
-    }
-
-    /// How often [`PreciseOptions::zero_hit_requests`] requests in a row found nobody holding
-    /// anything although some caches are known not to be empty: a sign that prompts and events are
-    /// keyed differently.
-    #[must_use]
-    pub fn watchdog(&self) -> u64 {
-        self.watchdog
-    }
-
-    /// Counts a miss, and watches for too many of them in a row.
-    fn miss(&mut self, candidates: &[Candidate]) {
-        self.misses.no_holder += 1;
-        if !candidates.iter().any(|c| c.resident_blocks.is_some_and(|blocks| blocks > 0)) {
-            return;
+    /// Nobody holds anything of a prompt. [`PreciseOptions::zero_hit_requests`] of them in a row,
+    /// although caches that are believed are known not to be empty, are a sign that prompts and
+    /// events are keyed differently: told once, then counted anew. Prompts that could not be looked
+    /// up are no such sign.
+    fn nobody_holds(&mut self, candidates: &[Candidate]) -> Miss {
+        let holds = |c: &Candidate| c.resident_blocks.is_some_and(|blocks| blocks > 0);
+        if !candidates.iter().any(|c| c.trust.credits() && holds(c)) {
+            return Miss::NoHolder;
         }
         self.empty_handed += 1;
-        if self.options.zero_hit_requests > 0 && self.empty_handed >= self.options.zero_hit_requests
-        {
-            self.empty_handed = 0;
-            self.watchdog += 1;
+        let most = self.options.zero_hit_requests;
+        if most == 0 || self.empty_handed < most {
+            return Miss::NoHolder;
         }
+        self.empty_handed = 0;
+        Miss::ZeroHits
+    }
+
+    /// Who holds some of the prompt, and the most of it that anyone holds, in blocks; or why this
+    /// policy has no say.
+    fn holders(&mut self, query: &Query<'_>, all: &[Candidate]) -> Result<(Holders, u64), Miss> {
+        if let Some(blind) = query.blind.filter(|blind| *blind != Blind::Hashes) {
+            return Err(Miss::Blind(blind));
+        }
+        let block = u64::from(query.prefix.tokens_per_key.max(1));
+        let holders = Holders::of(all, block, self.options.capacity);
+        let most = holders.most();
+        // What is pending counts without an event.
+        if most.is_none() && !all.iter().any(|candidate| candidate.trust.credits()) {
+            return Err(Miss::NotReady);
+        }
+        if let Some(blind) = query.blind {
+            return Err(Miss::Blind(blind));
+        }
+        let blocks = query.prompt_tokens / block;
+        if blocks == 0 {
+            return Err(Miss::NoFullBlock);
+        }
+        let Some(most) = most else { return Err(self.nobody_holds(all)) };
+        self.empty_handed = 0;
+        let least = u64::from(self.options.min_match_tokens).div_ceil(block).min(blocks).max(1);
+        if most < least { Err(Miss::Shallow) } else { Ok((holders, most)) }
     }
 
     /// The place of an endpoint to be warmed instead, when its turn has come.
@@ -132,24 +138,10 @@ impl Policy for PreciseCacheAware {
         view: &FleetView<'_>,
         moment: &mut Moment<'_>,
     ) -> Option<Choice> {
-        let block = u64::from(query.prefix.tokens_per_key.max(1));
-        let blocks = query.prompt_tokens / block;
-        if blocks == 0 {
-            self.misses.no_blocks += 1;
-            return None;
-        }
         let all = view.candidates;
-        let holders = Holders::of(all, block, self.options.capacity);
-        let Some(most) = holders.most() else {
-            self.miss(all);
-            return None;
-        };
-        self.empty_handed = 0;
-        let least = u64::from(self.options.min_match_tokens).div_ceil(block).min(blocks).max(1);
-        if most < least {
-            self.misses.shallow += 1;
-            return None;
-        }
+        let found = self.holders(query, all);
+        self.miss = found.as_ref().err().copied();
+        let (holders, most) = found.ok()?;
         let total = holders.total_load();
         let (mut index, mut detail, scores) = match self.options.blend.at(total, &self.options) {
             blend::At::Off => {
@@ -177,5 +169,9 @@ impl Policy for PreciseCacheAware {
             (index, detail) = (cold, detail::COLD_SEED);
         }
         Some(Choice { index, reason: Reason::LongestPrefix, scores, detail })
+    }
+
+    fn miss(&self) -> Option<Miss> {
+        self.miss
     }
 }

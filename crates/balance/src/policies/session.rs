@@ -44,7 +44,7 @@ impl Policy for Session {
         view: &FleetView<'_>,
         moment: &mut Moment<'_>,
     ) -> Option<Choice> {
-        let session = query.session?;
+        let session = query.pin()?;
         let pinned = self.pins.get(session, moment.now);
         let place = |id| view.candidates.iter().position(|candidate| candidate.id == id);
         let (index, reason) = if let Some(index) = pinned.and_then(place) {

@@ -99,7 +99,10 @@ impl fmt::Display for Differs {
 /// What of two choices of one endpoint differs.
 fn first_difference(logged: &ChoiceRecord, now: &ChoiceRecord) -> (&'static str, String, String) {
     let stages = |choice: &ChoiceRecord| {
-        let one = |s: &super::StageRecord| format!("{}={}({})", s.stage, s.outcome, s.left);
+        let one = |s: &super::StageRecord| {
+            let why = if s.miss.is_empty() { String::new() } else { format!(":{}", s.miss) };
+            format!("{}={}{why}({})", s.stage, s.outcome, s.left)
+        };
         choice.stages.iter().map(one).collect::<Vec<_>>().join(", ")
     };
     let fields = |choice: &ChoiceRecord| {

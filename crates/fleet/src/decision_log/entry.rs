@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvasir_balance::record::{DecisionRecord, Line, Made, OutcomeRecord};
-use kvasir_balance::{Candidate, Decision, Exclusion, Members};
+use kvasir_balance::{Blind, Candidate, Decision, Exclusion, Members, Query};
 
 use super::Account;
 use crate::endpoint::Endpoint;
@@ -48,6 +48,9 @@ pub(crate) struct Noted {
     made: MadeAt,
     prompt_tokens: u64,
     traits: Traits,
+    blind: Option<Blind>,
+    /// Of the keys policies were told of: some read it who do not read the keys.
+    tokens_per_key: u32,
     /// Where a stage reads them.
     keys: Option<Arc<PromptKeys>>,
     endpoints: Arc<Vec<Arc<Endpoint>>>,
@@ -83,6 +86,7 @@ impl Noted {
     pub(crate) fn new(
         made: MadeAt,
         evidence: &Evidence,
+        query: &Query<'_>,
         keys: Option<Arc<PromptKeys>>,
         members: &Members<'_>,
         decision: Option<&Decision>,
@@ -91,6 +95,8 @@ impl Noted {
             made,
             prompt_tokens: evidence.prompt_tokens,
             traits: evidence.traits.clone(),
+            blind: query.blind,
+            tokens_per_key: query.prefix.tokens_per_key,
             keys,
             endpoints: Arc::clone(&evidence.endpoints),
             candidates: members.candidates.to_vec(),
@@ -101,7 +107,8 @@ impl Noted {
     }
 
     fn record(&self) -> DecisionRecord {
-        let query = self.traits.query(self.prompt_tokens, self.keys.as_deref());
+        let mut query = self.traits.query(self.prompt_tokens, self.keys.as_deref(), self.blind);
+        query.prefix.tokens_per_key = self.tokens_per_key;
         let members = Members {
             candidates: &self.candidates,
             exclusions: &self.exclusions,

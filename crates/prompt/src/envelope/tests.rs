@@ -24,6 +24,8 @@ fn reads_the_fields() {
             engine_extras: false,
             prompt_logprobs: true,
             previous_response_id: None,
+            names: Names::default(),
+            tools: false,
         }
     );
     assert_eq!(parse("{}").unwrap(), Envelope::default());
@@ -190,4 +192,20 @@ fn sees_what_separates_prefixes_in_sglang_alone() {
     ] {
         assert_eq!(parse(body).unwrap().engine_extras, given, "{body}");
     }
+}
+
+#[test]
+fn names_and_tools_are_seen_and_never_refused() {
+    let e = parse(
+        r#"{"user":"u","prompt_cache_key":7,"safety_identifier":null,
+            "tools":[ {"type":"function"}],"metadata":{"user":"inner"}}"#,
+    )
+    .unwrap();
+    let user = Name::Text("u".to_owned());
+    assert_eq!(e.names, Names { user, prompt_cache_key: Name::NotText, ..Names::default() });
+    assert!(e.tools);
+    for none in [r#"{"tools":[ ]}"#, r#"{"tools":null}"#, r#"{"tools":{}}"#, "{}"] {
+        assert!(!parse(none).unwrap().tools, "{none}");
+    }
+    assert!(parse(r#"{"functions":[1],"tools":[]}"#).unwrap().tools);
 }

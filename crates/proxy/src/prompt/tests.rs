@@ -38,3 +38,32 @@ async fn ids_of_a_header_are_never_exact_and_no_more_than_the_limit() {
     assert_eq!((five.level, five.tokens, five.count), ("text", "head", 5));
     assert_eq!(five.prompts, Some(vec![vec![1, 2, 3, 4]]));
 }
+
+#[test]
+fn every_reason_has_a_class() {
+    let text = String::new;
+    let (bytes, limit) = (2, 1);
+    let of = |why: Unrouted| Known::only_size(1, why.as_str()).blind(Some(Api::Chat));
+    for (why, wanted) in [
+        (Unrouted::NoTokenizer(text()), Blind::NoTokenizer),
+        (Unrouted::NoTemplate, Blind::Tokenize),
+        (Unrouted::TemplateError(text()), Blind::Tokenize),
+        (Unrouted::EngineRendered(text()), Blind::Tokenize),
+        (Unrouted::Tokenizer(text()), Blind::Tokenize),
+        (Unrouted::Multimodal(text()), Blind::Unsupported),
+        (Unrouted::UnsupportedField(text()), Blind::Unsupported),
+        (Unrouted::UnsupportedApi("x"), Blind::ApiMode),
+        (Unrouted::Body(text()), Blind::TextEmpty),
+        (Unrouted::TooLong { bytes, limit }, Blind::Unsupported),
+        (Unrouted::TooMany { prompts: 2, limit }, Blind::Unsupported),
+        (Unrouted::StoredResponse, Blind::Unsupported),
+        (Unrouted::Pairs, Blind::Unsupported),
+    ] {
+        assert_eq!(of(why.clone()), Some(wanted), "{why:?}");
+    }
+    let of = |word| Known::only_size(1, word).blind(Some(Api::Chat));
+    assert_eq!(of("not_json"), Some(Blind::TextEmpty));
+    assert_eq!(of("tokenizer_pending"), Some(Blind::TokenizerPending));
+    assert_eq!(of("tokenizer_busy"), Some(Blind::TokenizerBusy));
+    assert_eq!(Known::only_size(1, "not_json").blind(None), Some(Blind::ApiMode));
+}

@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod collapse;
+mod conformance;
 mod faults;
 mod whole;
 

@@ -22,6 +22,8 @@ pub(crate) struct Decision {
     pub(crate) trust: String,
     /// Its number, where decisions are logged.
     pub(crate) id: Option<u64>,
+    /// Why the pool's policy had no say, where it told.
+    pub(crate) miss: Option<String>,
 }
 
 impl Decision {
@@ -46,6 +48,7 @@ impl Decision {
         });
         fields.remove("detail");
         let id = fields.remove("decision").map(|id| id.parse().unwrap());
+        let miss = fields.remove("miss").map(str::to_owned);
         let mut take = |key| fields.remove(key).unwrap_or_else(|| panic!("no {key} in {text}"));
         let decision = Self {
             endpoint: header("x-kvasir-endpoint").to_owned(),
@@ -59,6 +62,7 @@ impl Decision {
             tokens: take("tokens").to_owned(),
             trust: take("trust").to_owned(),
             id,
+            miss,
         };
         assert!(fields.is_empty(), "unknown fields in {text}");
         decision
