@@ -162,6 +162,16 @@ fn one_decision_is_explained() {
 }
 
 #[test]
+fn why_a_policy_had_no_say_is_explained() {
+    let file = simulated("precise_cache_aware", "no-say");
+    let line = lines(&file).into_iter().find(|line| line.contains(r#""miss":"no_holder""#));
+    let record: Value = serde_json::from_str(&line.unwrap()).unwrap();
+    let (status, text, _) = replay(&file, &["--explain", &record["id"].to_string()]);
+    assert_eq!(status, 0);
+    assert!(text.contains("  precise_cache_aware  no_say (no_holder), "), "{text}");
+}
+
+#[test]
 fn another_policy_is_tried() {
     let file = simulated("round_robin", "what-if");
     let (status, text, _) = replay(&file, &["--policy", "latency"]);

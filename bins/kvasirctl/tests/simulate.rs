@@ -75,6 +75,7 @@ fn conformance_ends_with_its_verdict() {
     let failed = simulate("--conformance=round_robin");
     assert_eq!(failed.status.code(), Some(1), "{}", text(&failed.stdout));
     assert!(text(&failed.stdout).ends_with("\nfailed\n"));
-    let both = simulate("--conformance --workload rag");
-    assert_eq!(both.status.code(), Some(2));
+    for both in ["--conformance --workload rag", "--conformance --decisions /nowhere/log"] {
+        assert_eq!(simulate(both).status.code(), Some(2), "{both}");
+    }
 }

@@ -34,6 +34,7 @@ fn log_of(spec: &SelectionSpec, seed: u64) -> Vec<String> {
                 keys: &keys,
                 tokens_per_key: 16,
                 token_head: Some(keys[7].0),
+                salt: (world.below(2) == 0).then(|| world.below(3) as u64),
                 ..Prefix::default()
             },
         };
@@ -233,6 +234,19 @@ fn a_changed_choice_is_found_whatever_of_it_was_changed() {
     assert!(text.ends_with("; reason: turn in the log, least_latency_warm now"), "{text}");
     let text = change(r#""outcome":"some""#, r#""outcome":"all""#);
     assert!(text.contains("; stages: eligibility=all("), "{text}");
+}
+
+#[test]
+fn a_changed_reason_for_having_no_say_is_found() {
+    let mut lines = log_of(&SelectionSpec::of(PolicyKind::PreciseCacheAware), 5);
+    let (was, is) = (r#""miss":"no_tokenizer""#, r#""miss":"tokenize""#);
+    let line = lines.iter_mut().find(|line| line.contains(was)).unwrap();
+    *line = line.replacen(was, is, 1);
+    let found = differences(&lines);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let (logged, now) = found[0].split_once(" in the log, eligibility").unwrap();
+    assert!(logged.contains("precise_cache_aware=no_say:tokenize("), "{logged}");
+    assert!(now.contains("precise_cache_aware=no_say:no_tokenizer("), "{now}");
 }
 
 #[test]
