@@ -96,6 +96,17 @@ pub enum ChatError {
     Timeout,
 }
 
+/// A client that ends idle connections before vLLM's HTTP server does.
+#[must_use]
+pub fn http_client() -> Client<HttpConnector, Full<Bytes>> {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(IDLE)
+        .pool_timer(TokioTimer::new())
+        .build(connector)
+}
+
 /// A client of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct ChatClient {
@@ -106,12 +117,7 @@ pub(crate) struct ChatClient {
 impl ChatClient {
     /// For the server at `base`, such as `http://127.0.0.1:8080`.
     pub(crate) fn new(base: &str) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
+        let client = http_client();
         Self { client, url: format!("{}/v1/chat/completions", base.trim_end_matches('/')) }
     }
 

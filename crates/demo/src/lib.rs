@@ -20,7 +20,7 @@ mod table;
 mod text;
 mod workload;
 
-pub use self::client::{Answer, ChatError};
+pub use self::client::{Answer, ChatError, http_client};
 pub use self::engines::engine_config;
 pub use self::model::StagedModel;
 pub use self::player::{Played, Progress, Target, play};

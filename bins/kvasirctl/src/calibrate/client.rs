@@ -9,12 +9,10 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kvasir_config::EngineUrl;
+use kvasir_demo::http_client;
 use serde_json::{Value, json};
 
-/// Below the 5 s after which vLLM's HTTP server closes idle connections.
-const IDLE: Duration = Duration::from_secs(4);
 /// What is read of answers that are no streams: metrics pages are the longest.
 const MAX_PAGE: usize = 16 << 20;
 /// No line of a stream is longer.
@@ -64,13 +62,7 @@ impl EngineClient {
         headers: HeaderMap,
         patience: Duration,
     ) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
-        Self { client, base, model, headers, patience }
+        Self { client: http_client(), base, model, headers, patience }
     }
 
     /// A page, and its status.
