@@ -135,6 +135,7 @@ fn options(args: &SimulateArgs, block_size: usize) -> Options {
             replay: !args.news.no_replay,
             events: !args.news.no_events,
             scrape_interval: seconds(args.news.scrape_interval),
+            told_speeds: args.news.told_speeds,
             ..News::default()
         },
         restarts: args.restarts.clone(),

@@ -29,8 +29,8 @@ mod view;
 
 pub use self::choice::{Choice, Reason};
 pub use self::estimate::{
-    DEFAULT_PREFILL_RATE, DEFAULT_PROMPT_TOKENS, PrefillRate, foreign_waiting, median_rate,
-    next_typical_prompt,
+    DEFAULT_PREFILL_RATE, DEFAULT_PROMPT_TOKENS, PrefillRate, RecentWork, expected_rate,
+    fetch_rate, foreign_waiting, median_rate, next_typical_prompt,
 };
 pub use self::exclusion::Exclusion;
 pub use self::hashed::{HashKey, KeyParts};

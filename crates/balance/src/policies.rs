@@ -18,7 +18,7 @@ pub use self::cache_aware::{CacheAware, CacheAwareOptions, Guard};
 pub use self::chwbl::Chwbl;
 pub use self::consistent_hash::ConsistentHash;
 pub use self::latency::{Latency, Ttft};
-pub(crate) use self::latency::{latency_cost, ttft_cost};
+pub(crate) use self::latency::{expected_ttft, latency_cost};
 pub use self::least_load::{LeastLoad, LoadScore};
 pub use self::lmcache_aware::LmcacheAware;
 pub use self::pipeline::PrecisePipeline;

@@ -17,7 +17,7 @@ pub use self::replay::{Differs, Memory, Replay, ReplayError};
 pub use self::what_if::{Expected, WhatIf, WhatIfFound};
 use crate::exclusion::Exclusion;
 use crate::miss::Blind;
-use crate::policies::ttft_cost;
+use crate::policies::expected_ttft;
 use crate::query::{Prefix, Query};
 use crate::select::{Decision, Members};
 use crate::spec::SelectionSpec;
@@ -246,7 +246,7 @@ impl DecisionRecord {
             .enumerate()
             .map(|(place, candidate)| {
                 let exclusion = members.exclusions.get(place).copied().flatten();
-                let expected = ttft_cost(query, candidate);
+                let expected = expected_ttft(query, candidate);
                 EndpointRecord::new(name(place), candidate, exclusion, expected)
             })
             .collect();

@@ -1,6 +1,6 @@
 //! What a policy may look at: every endpoint of a pool at one moment.
 
-use kvasir_inventory::{AbsentReason, Overlap, Trust};
+use kvasir_inventory::{AbsentReason, Overlap, Tier, Trust};
 
 use crate::estimate::DEFAULT_PREFILL_RATE;
 use crate::query::digest;
@@ -26,6 +26,8 @@ pub struct Load {
     /// Prompt tokens yet to be computed there before a new request's turn comes: dispatched and
     /// not yet answered, plus an estimate for waiting work that others sent.
     pub queued_prefill_tokens: u64,
+    /// Prompt tokens sent there to be computed lately ([`RecentWork`](crate::RecentWork)).
+    pub recent_prefill_tokens: u64,
     /// Requests waiting in the engine, as of its last metrics page; `None` where there is none.
     pub waiting: Option<u32>,
     /// Used share of the engine's KV cache, 0 to 1; `None` where it is not known.
@@ -55,6 +57,8 @@ pub struct Candidate {
     pub load: Load,
     /// Prompt tokens it computes per second; always above zero.
     pub prefill_rate: f64,
+    /// Prompt tokens it fetches per second from slower tiers of its cache; always above zero.
+    pub fetch_rate: f64,
     /// Time to first token seen there lately, in milliseconds; `None` until something was seen.
     pub ttft_ms: Option<f64>,
     /// Its capacity as configured or advised, 100 being that of a full one.
@@ -77,6 +81,7 @@ impl Default for Candidate {
             trust: Trust::Absent(AbsentReason::NoStream),
             load: Load::default(),
             prefill_rate: DEFAULT_PREFILL_RATE,
+            fetch_rate: DEFAULT_PREFILL_RATE,
             ttft_ms: None,
             weight: 100,
             capacity_blocks: None,
@@ -91,6 +96,12 @@ impl Candidate {
     #[must_use]
     pub fn cached(&self) -> u64 {
         u64::from(self.overlap.resident()) + u64::from(self.pending)
+    }
+
+    /// Tokens of the prompt that it would fetch from slower tiers of its cache.
+    #[must_use]
+    pub fn fetched(&self) -> u32 {
+        self.overlap.resident().saturating_sub(self.overlap.in_tier(Tier::Device))
     }
 
     /// Prompt tokens that it would have to compute.

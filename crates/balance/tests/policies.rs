@@ -78,23 +78,64 @@ fn least_load_counts_requests_then_queued_tokens_then_chance() {
     assert_eq!(picks(kind, 9, &[(0, 1, 5, 1.0), (0, 1, 5, 1.0), (0, 2, 0, 1.0)]), [0, 1]);
 }
 
+fn assert_scores(choice: &Choice, expected: &[f64]) {
+    assert_eq!(choice.scores.len(), expected.len());
+    for (score, wanted) in choice.scores.iter().zip(expected) {
+        assert!((score - wanted).abs() < 1e-9, "{:?} instead of {expected:?}", choice.scores);
+    }
+}
+
 #[test]
 fn latency_costs_are_the_documented_formula() {
-    // P = 1000; rate 1000/s.
+    // P = 1000: 2 (wait + own) + own * n.
     let rows = [
-        (0, 0, 0, 1000.0),      // own 1.0, wait 0   -> 1 + 1*(1+0)    = 2.0
-        (600, 0, 0, 1000.0),    // own 0.4           -> 0.4 + 0.4      = 0.8
-        (600, 4, 0, 1000.0),    // own 0.4, crowd 2x -> 0.4 + 0.8      = 1.2
-        (600, 0, 2000, 1000.0), // wait 2            -> 2 + 0.8        = 2.8
-        (0, 0, 0, 4000.0),      // own 0.25          -> 0.5
+        (0, 0, 0, 1000.0),      // own 1.0              2.0
+        (600, 0, 0, 1000.0),    // own 0.4              0.8
+        (600, 4, 0, 1000.0),    // own 0.4, n 4         0.8 + 1.6
+        (600, 0, 2000, 1000.0), // own 0.4, wait 2      4.8
+        (0, 0, 0, 4000.0),      // own 0.25             0.5
     ];
     let choice = choose(PolicyKind::Latency, 1000, &rows, 0).unwrap();
-    let expected = [2.0, 0.8, 1.2, 2.8, 0.5];
-    for (score, wanted) in choice.scores.iter().zip(expected) {
-        assert!((score - wanted).abs() < 1e-9, "{:?}", choice.scores);
-    }
+    assert_scores(&choice, &[2.0, 0.8, 2.4, 4.8, 0.5]);
     assert_eq!((choice.index, choice.reason), (4, Reason::LeastLatencyCold));
-    assert_eq!(choice.scores.len(), expected.len());
+    // A quarter of own * n.
+    let choice = choose(PolicyKind::Ttft, 1000, &rows, 0).unwrap();
+    assert_scores(&choice, &[2.0, 0.8, 1.2, 4.8, 0.5]);
+}
+
+fn choose_of(kind: PolicyKind, prompt_tokens: u64, candidates: &[Candidate]) -> Choice {
+    let query = Query { prompt_tokens, ..Query::default() };
+    let mut moment = Moment { now: Duration::ZERO, rng: &mut Rng::new(0) };
+    kind.build().choose(&query, &FleetView { candidates }, &mut moment).unwrap()
+}
+
+#[test]
+fn full_caches_slower_tiers_and_recent_work_cost_latency() {
+    // P = 1000, nothing cached, rate 1000/s: own 1, 2 in all.
+    let mut fleet = fleet(&[(0, 0, 0, 1000.0); 3]);
+    fleet[0].load.kv_usage = Some(0.9);
+    fleet[1].load.kv_usage = Some(0.95);
+    fleet[2].load.kv_usage = Some(1.0);
+    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[2.0, 3.0, 4.0]);
+
+    // 500 tokens computed, 500 in memory, on the host or half and half.
+    let mut fleet = self::fleet(&[(500, 0, 0, 1000.0), (0, 0, 0, 1000.0), (250, 0, 0, 1000.0)]);
+    fleet[1].overlap.add(Tier::Host, 500);
+    fleet[2].overlap.add(Tier::Disk, 250);
+    fleet.iter_mut().for_each(|candidate| candidate.fetch_rate = 5_000.0);
+    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[1.0, 1.2, 1.1]);
+
+    // Work of 8, 10 and 6 s lately, 8 s in the mean: 4 * 2 / (8 + 2) dearer and cheaper.
+    let mut fleet = self::fleet(&[(0, 0, 0, 1000.0); 3]);
+    for (candidate, tokens) in fleet.iter_mut().zip([8_000, 10_000, 6_000]) {
+        candidate.load.recent_prefill_tokens = tokens;
+    }
+    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[2.0, 2.8, 1.2]);
+    // It is bounded: -1 to 4 prefills.
+    for (candidate, tokens) in fleet.iter_mut().zip([0, 0, 90_000]) {
+        candidate.load.recent_prefill_tokens = tokens;
+    }
+    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[1.0, 1.0, 6.0]);
 }
 
 #[test]
@@ -105,12 +146,15 @@ fn latency_leaves_a_busy_holder_when_computing_anew_is_quicker() {
 }
 
 #[test]
-fn latency_ties_go_to_least_own_work_then_fewest_in_flight_then_chance() {
+fn latency_ties_go_to_fewest_tokens_then_fewest_in_flight_then_least_work_then_chance() {
     let kind = PolicyKind::Latency;
     // Within 5 ms of each other: the one with more cached wins.
     assert_eq!(picks(kind, 10, &[(0, 0, 0, 1e4), (8, 1, 0, 1e4)]), [1]);
     assert_eq!(picks(kind, 10, &[(0, 2, 0, 1e5), (0, 1, 0, 1e5)]), [1]);
     assert_eq!(picks(kind, 10, &[(0, 1, 0, 1e5), (0, 1, 0, 1e5)]), [0, 1]);
+    let mut rested = fleet(&[(0, 1, 0, 1e5), (0, 1, 0, 1e5)]);
+    rested[0].load.recent_prefill_tokens = 1;
+    assert_eq!(choose_of(kind, 10, &rested).index, 1);
     // 4 % apart is a tie, 6 % is not.
     assert_eq!(picks(kind, 1000, &[(0, 0, 0, 1000.0), (0, 0, 0, 960.0)]), [0, 1]);
     assert_eq!(picks(kind, 1000, &[(0, 0, 0, 1000.0), (0, 0, 0, 940.0)]), [0]);

@@ -79,10 +79,12 @@ fn fleet(world: &mut Rng) -> (Vec<Candidate>, Vec<Option<Exclusion>>) {
             load: Load {
                 in_flight: world.below(20) as u32,
                 queued_prefill_tokens: world.below(3000) as u64,
+                recent_prefill_tokens: world.below(9000) as u64,
                 waiting: Some(world.below(5) as u32),
                 kv_usage: Some(world.below(1000) as f64 / 999.0),
             },
             prefill_rate: 1000.0 + world.below(1000) as f64 / 7.0,
+            fetch_rate: 3000.0 + world.below(1000) as f64 / 7.0,
             ttft_ms: Some(world.below(900) as f64 / 3.0),
             resident_blocks: Some(world.below(40) as u64),
             lmcache_occupancy: Some(world.below(100) as f64 / 99.0),

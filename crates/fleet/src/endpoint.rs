@@ -15,7 +15,7 @@ use crate::engine::{Engine, Exclusion};
 use crate::evidence::BlockShape;
 use crate::hash_contract::HashContract;
 use crate::identity::{BlockIdentity, Keying};
-use crate::load::{FirstTokens, LoadCounters, PrefillRate};
+use crate::load::{FirstTokens, LoadCounters, Rates};
 use crate::parity::Stamp;
 use crate::parity::hits::HitParity;
 use crate::pending::PendingSlot;
@@ -37,7 +37,7 @@ pub struct Endpoint {
     by_header: bool,
     load: LoadCounters,
     pending: PendingSlot,
-    prefill_rate: PrefillRate,
+    rates: Rates,
     first_tokens: FirstTokens,
     id: EndpointId,
     /// Grows when the engine's process is another one, or its cache was emptied.
@@ -87,7 +87,7 @@ impl Endpoint {
             by_header,
             load: LoadCounters::default(),
             pending,
-            prefill_rate: PrefillRate::default(),
+            rates: Rates::default(),
             first_tokens: FirstTokens::default(),
             id,
             lives: AtomicU64::new(0),
@@ -209,7 +209,7 @@ impl Endpoint {
     /// Prompt tokens per second it was seen to compute.
     #[must_use]
     pub fn learned_prefill_rate(&self) -> Option<f64> {
-        self.prefill_rate.get()
+        self.rates.prefill()
     }
 
     /// Waiting requests that this gateway did not send, as of the last scrape.
@@ -321,8 +321,8 @@ impl Endpoint {
         self.engine.weight()
     }
 
-    pub(crate) fn prefill_rate(&self) -> &PrefillRate {
-        &self.prefill_rate
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.rates
     }
 
     pub(crate) fn signals(&self) -> Signals {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use kvasir_balance::{PrefillRate, RecentWork, fetch_rate};
 use parking_lot::Mutex;
 
 use crate::endpoint::Endpoint;
@@ -14,10 +15,35 @@ use crate::selecting::Watch;
 
 /// What this gateway has sent to one endpoint and not seen finished. Changed by [`Reservation`]s
 /// only.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LoadCounters {
     in_flight: AtomicU32,
     queued_prefill_tokens: AtomicU64,
+    recent: Mutex<RecentWork>,
+    /// When the clock of `recent` began.
+    began: Instant,
+}
+
+/// What a request asks of an endpoint, as far as is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    /// Prompt tokens to be computed.
+    pub(crate) computed: u64,
+    /// Prompt tokens to be fetched from slower tiers.
+    pub(crate) fetched: u32,
+    /// Whether both are known and not estimated: only then does an answer time them.
+    pub(crate) measured: bool,
+}
+
+impl Default for LoadCounters {
+    fn default() -> Self {
+        Self {
+            in_flight: AtomicU32::new(0),
+            queued_prefill_tokens: AtomicU64::new(0),
+            recent: Mutex::default(),
+            began: Instant::now(),
+        }
+    }
 }
 
 impl LoadCounters {
@@ -28,6 +54,17 @@ impl LoadCounters {
     pub(crate) fn queued_prefill_tokens(&self) -> u64 {
         self.queued_prefill_tokens.load(Ordering::Relaxed)
     }
+
+    pub(crate) fn recent_prefill_tokens(&self, now: Instant) -> u64 {
+        self.recent.lock().get(now.saturating_duration_since(self.began))
+    }
+
+    /// Whether nothing was queued before.
+    fn add(&self, tokens: u64, now: Instant) -> bool {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.recent.lock().add(tokens, now.saturating_duration_since(self.began));
+        self.queued_prefill_tokens.fetch_add(tokens, Ordering::Relaxed) == 0
+    }
 }
 
 /// One request's claim on an endpoint: it counts from the moment the endpoint was chosen until it
@@ -35,13 +72,11 @@ impl LoadCounters {
 #[derive(Debug)]
 pub struct Reservation {
     endpoint: Arc<Endpoint>,
-    prefill_tokens: u64,
+    work: Work,
     queued: bool,
     /// Whether nothing else was queued when this request came: only then does its first answer
     /// time its own prefill.
     alone: bool,
-    /// Whether `prefill_tokens` is known and not estimated.
-    measured: bool,
     since: Instant,
     /// The prompt, as long as others can count on its being computed there.
     pending: Option<PendingClaim>,
@@ -56,27 +91,20 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// `measured` says that the engine will compute exactly `prefill_tokens`, as far as is known:
-    /// only then can its answer time its prefill.
     pub(crate) fn new(
         endpoint: Arc<Endpoint>,
-        prefill_tokens: u64,
-        measured: bool,
+        work: Work,
         pending: Option<PendingClaim>,
         prediction: Option<Prediction>,
     ) -> Self {
         endpoint.parity().sent();
-        let load = endpoint.load();
-        load.in_flight.fetch_add(1, Ordering::Relaxed);
-        let before = load.queued_prefill_tokens.fetch_add(prefill_tokens, Ordering::Relaxed);
-        let alone = before == 0;
         let since = Instant::now();
+        let alone = endpoint.load().add(work.computed, since);
         Self {
             endpoint,
-            prefill_tokens,
+            work,
             queued: true,
             alone,
-            measured,
             since,
             pending,
             prediction,
@@ -109,8 +137,8 @@ impl Reservation {
         if let Some(prediction) = self.prediction.filter(|_| self.queued) {
             self.evicted = self.endpoint.evicted_since(&prediction);
         }
-        if self.release_prefill() && streamed && self.alone && self.measured {
-            self.endpoint.prefill_rate().observe(self.prefill_tokens, took);
+        if self.release_prefill() && streamed && self.alone && self.work.measured {
+            self.endpoint.rates().observe(self.work, took);
         }
         if streamed {
             self.endpoint.first_tokens().observe(took, now);
@@ -152,7 +180,7 @@ impl Reservation {
         let was_queued = std::mem::take(&mut self.queued);
         if was_queued {
             let queued = &self.endpoint.load().queued_prefill_tokens;
-            queued.fetch_sub(self.prefill_tokens, Ordering::Relaxed);
+            queued.fetch_sub(self.work.computed, Ordering::Relaxed);
         }
         was_queued
     }
@@ -198,24 +226,40 @@ impl FirstTokens {
     }
 }
 
-/// Prompt tokens computed per second, as learned by all requests.
+/// Tokens per second, as learned by all requests.
 #[derive(Debug, Default)]
-pub(crate) struct PrefillRate {
-    learned: Mutex<kvasir_balance::PrefillRate>,
+pub(crate) struct Rates {
+    learned: Mutex<(PrefillRate, PrefillRate)>,
 }
 
-impl PrefillRate {
-    /// Tokens per second; `None` until enough was seen.
-    pub(crate) fn get(&self) -> Option<f64> {
-        self.learned.lock().get()
+impl Rates {
+    /// Prompt tokens computed per second; `None` until enough was seen.
+    pub(crate) fn prefill(&self) -> Option<f64> {
+        self.learned.lock().0.get()
     }
 
-    pub(crate) fn observe(&self, tokens: u64, took: Duration) {
-        self.learned.lock().observe(tokens, took);
+    /// Prompt tokens computed and fetched per second, where the other endpoints make one expect that
+    /// `expected` are computed.
+    pub(crate) fn against(&self, expected: f64) -> (f64, f64) {
+        let (prefill, fetch) = &*self.learned.lock();
+        let rate = prefill.against(expected);
+        (rate, fetch_rate(fetch, rate))
+    }
+
+    /// What is fetched besides computing takes the time that computing does not.
+    #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+    pub(crate) fn observe(&self, work: Work, took: Duration) {
+        let (prefill, fetch) = &mut *self.learned.lock();
+        if work.fetched == 0 {
+            prefill.observe(work.computed, took);
+        } else if let Some(rate) = prefill.get() {
+            let computing = Duration::from_secs_f64(work.computed as f64 / rate.max(1.0));
+            fetch.observe(u64::from(work.fetched), took.saturating_sub(computing));
+        }
     }
 
     /// Forgets everything: the engine behind the address may be another one.
     pub(crate) fn reset(&self) {
-        *self.learned.lock() = kvasir_balance::PrefillRate::default();
+        *self.learned.lock() = Default::default();
     }
 }

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use kvasir_balance::{
     Candidate, DEFAULT_PROMPT_TOKENS, Load, Members, Miss, Needs, Note, Reason, SelectionSpec,
-    SessionSource, next_typical_prompt,
+    SessionSource, expected_rate, next_typical_prompt,
 };
 use kvasir_inventory::{Inventory, Overlap, Trust};
 
@@ -18,7 +18,7 @@ use crate::endpoint::Endpoint;
 use crate::engine::Exclusion;
 use crate::evidence::{Evidence, PromptTokens};
 use crate::guess;
-use crate::load::Reservation;
+use crate::load::{Reservation, Work};
 use crate::parity::tokens::TokenParity;
 use crate::parity::{Prediction, Unjudged};
 use crate::pending::PendingPrefixes;
@@ -293,14 +293,14 @@ impl Pool {
         let keys = evidence.query_keys();
         let (tokens, blind) = (evidence.prompt_tokens, evidence.blind());
         let query = evidence.traits.query(tokens, keys.map(|keys| &**keys), blind);
-        let fallback_rate = median_rate(&evidence.endpoints);
+        let median_rate = median_rate(&evidence.endpoints);
         let (now, clock) = (Instant::now(), self.selecting.now());
         let mut state = self.selecting.lock();
         self.selecting.note_lives(&mut state, &evidence.endpoints);
         let pending = evidence.pending(&self.caches.pending, now);
         let candidate = |place: usize| Candidate {
             pending: pending[place],
-            ..self.candidate(place, evidence, fallback_rate, now)
+            ..self.candidate(place, evidence, median_rate, now)
         };
         let candidates: Vec<Candidate> = (0..evidence.endpoints.len()).map(candidate).collect();
         let members = Members { candidates: &candidates, exclusions, first_attempt };
@@ -314,13 +314,15 @@ impl Pool {
         let place = chosen.index;
         let candidate = candidates.get(place)?;
         let member = evidence.endpoints.get(place)?;
-        let uncached = candidate.uncached(evidence.prompt_tokens);
-        // How much of what is pending it will still wait for is not known.
-        let measured = evidence.exact && candidate.trust == Trust::Exact && candidate.pending == 0;
+        let work = Work {
+            computed: candidate.uncached(evidence.prompt_tokens),
+            fetched: candidate.fetched(),
+            // How much of what is pending it will still wait for is not known.
+            measured: evidence.exact && candidate.trust == Trust::Exact && candidate.pending == 0,
+        };
         let claim = evidence.keys(place).and_then(|keys| member.pending().begin(keys));
         let prediction = evidence.members.get(place)?.prediction;
-        let reservation =
-            Reservation::new(Arc::clone(member), uncached, measured, claim, prediction.ok());
+        let reservation = Reservation::new(Arc::clone(member), work, claim, prediction.ok());
         drop(state);
         self.warn_of(&chosen.notes);
         let traits = &evidence.traits;
@@ -358,7 +360,7 @@ impl Pool {
         &self,
         place: usize,
         evidence: &Evidence,
-        fallback_rate: f64,
+        median_rate: f64,
         now: Instant,
     ) -> Candidate {
         let member = &evidence.endpoints[place];
@@ -367,6 +369,8 @@ impl Pool {
             .saturating_mul(self.typical_prompt.load(Ordering::Relaxed));
         let signals = member.signals();
         let blocks = self.selecting.gathers().blocks;
+        let expected = expected_rate(median_rate, member.weight());
+        let (prefill_rate, fetch_rate) = member.rates().against(expected);
         Candidate {
             id: member.id(),
             overlap: known.overlap,
@@ -375,10 +379,12 @@ impl Pool {
             load: Load {
                 in_flight: member.in_flight(),
                 queued_prefill_tokens: member.queued_prefill_tokens().saturating_add(foreign),
+                recent_prefill_tokens: member.load().recent_prefill_tokens(now),
                 waiting: signals.waiting_requests(),
                 kv_usage: signals.kv_usage,
             },
-            prefill_rate: member.learned_prefill_rate().unwrap_or(fallback_rate),
+            prefill_rate,
+            fetch_rate,
             ttft_ms: member.first_tokens().get(now),
             weight: member.weight(),
             capacity_blocks: if blocks { member.card().and_then(|card| card.blocks) } else { None },
@@ -392,9 +398,14 @@ fn members_of(engines: &[Arc<Ranks>]) -> Vec<Arc<Endpoint>> {
     engines.iter().flat_map(|engine| engine.endpoints()).collect()
 }
 
-/// What an endpoint nobody has timed yet is taken to do.
+/// Its rate and capacity weight, if it was timed.
+fn timed(member: &Arc<Endpoint>) -> Option<(f64, u32)> {
+    Some((member.learned_prefill_rate()?, member.weight()))
+}
+
+/// What a full endpoint does.
 fn median_rate(members: &[Arc<Endpoint>]) -> f64 {
-    kvasir_balance::median_rate(members.iter().filter_map(|member| member.learned_prefill_rate()))
+    kvasir_balance::median_rate(members.iter().filter_map(timed))
 }
 
 #[cfg(test)]

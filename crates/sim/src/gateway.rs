@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use kvasir_balance::{
     Candidate, DEFAULT_PROMPT_TOKENS, EndpointId, Exclusion, Load, Members, Outcome, PrefillRate,
-    Prefix, Query, foreign_waiting, median_rate, next_typical_prompt,
+    Prefix, Query, RecentWork, expected_rate, fetch_rate, foreign_waiting, median_rate,
+    next_typical_prompt,
 };
 use kvasir_fleet::pending::{Chain, PendingClaim, PendingPrefixes, PromptKeys};
 use kvasir_fleet::{BlockIdentity, EngineCard, Picture};
@@ -36,12 +37,15 @@ pub(crate) struct Signals {
 pub(crate) struct Member {
     id: EndpointId,
     pub(crate) following: Following,
+    /// Its capacity weight, as configured.
+    weight: u32,
     card: EngineCard,
     in_flight: u32,
     queued_prefill_tokens: u64,
     /// Prompt tokens of the requests in flight.
     prompt_tokens: u64,
     rate: PrefillRate,
+    recent: RecentWork,
     signals: Signals,
     reachable: bool,
 }
@@ -93,22 +97,24 @@ pub(crate) struct Extra {
 }
 
 impl Gateway {
-    /// A gateway before `blocks.len()` engines of so many blocks; `None` if there is no room.
+    /// A gateway before engines of so many blocks and such capacity weights; `None` if there is no
+    /// room.
     pub(crate) fn new(
         policy: SimPolicy,
         prepared: &Prepared<'_>,
-        blocks: &[u64],
+        engines: &[(u64, u32)],
         events: Option<bool>,
         seed: u64,
     ) -> Option<Self> {
         let inventory = Arc::new(Inventory::new(prepared.space.clone(), Limits::default()));
         let pending = Arc::new(PendingPrefixes::default());
-        let member = |(place, blocks): (usize, &u64)| {
+        let member = |(place, (blocks, weight)): (usize, &(u64, u32))| {
             let picture =
                 Picture::new(Arc::clone(&inventory), BlockIdentity::Tokens)?.completed_by_refills();
             Some(Member {
                 id: EndpointId::of(&name_of(place)),
                 following: Following::new(picture, pending.slot(), events, seed ^ place as u64),
+                weight: *weight,
                 card: EngineCard {
                     blocks: Some(*blocks),
                     block_size: Some(prepared.block_size),
@@ -118,11 +124,12 @@ impl Gateway {
                 queued_prefill_tokens: 0,
                 prompt_tokens: 0,
                 rate: PrefillRate::default(),
+                recent: RecentWork::default(),
                 signals: Signals::default(),
                 reachable: true,
             })
         };
-        let members = blocks.iter().enumerate().map(member).collect::<Option<Vec<_>>>()?;
+        let members = engines.iter().enumerate().map(member).collect::<Option<Vec<_>>>()?;
         let player = policy.build(seed);
         let (clock, typical_prompt) = (Clock::new(), DEFAULT_PROMPT_TOKENS);
         Some(Self { inventory, pending, clock, members, player, typical_prompt })
@@ -178,6 +185,7 @@ impl Gateway {
         reservation.alone = member.queued_prefill_tokens == 0;
         member.in_flight += 1;
         member.queued_prefill_tokens += reservation.prefill_tokens;
+        member.recent.add(reservation.prefill_tokens, Duration::from_nanos(now));
         member.prompt_tokens += prompt_tokens;
         Some(reservation)
     }
@@ -188,7 +196,7 @@ impl Gateway {
         let overlaps = self.inventory.overlaps(usable, keys.block_size);
         let pending = self.pending.find(&[Some(keys)], self.clock.instant(now));
         let pending = pending.into_iter().next().unwrap_or_default();
-        let fallback = median_rate(self.members.iter().filter_map(|member| member.rate.get()));
+        let median = median_rate(self.members.iter().filter_map(Member::timed));
         let blocks = self.player.gathers_blocks();
         self.members
             .iter()
@@ -198,7 +206,7 @@ impl Gateway {
                 let pending = member.following.pending(&pending, keys.block_size, resident);
                 Candidate {
                     pending,
-                    ..member.candidate(overlap, self.typical_prompt, fallback, blocks)
+                    ..member.candidate(overlap, self.typical_prompt, median, blocks, now)
                 }
             })
             .collect()
@@ -322,13 +330,20 @@ fn whole(count: f64) -> u32 {
 const HEAD_TOKENS: u32 = 256;
 
 impl Member {
+    /// Its rate and capacity weight, if it was timed.
+    fn timed(&self) -> Option<(f64, u32)> {
+        Some((self.rate.get()?, self.weight))
+    }
+
     fn candidate(
         &self,
         overlap: kvasir_inventory::Overlap,
         typical_prompt: u64,
-        fallback_rate: f64,
+        median_rate: f64,
         blocks: bool,
+        now: Time,
     ) -> Candidate {
+        let prefill_rate = self.rate.against(expected_rate(median_rate, self.weight));
         let Signals { running, waiting, own_in_flight, .. } = self.signals;
         let foreign = u64::from(foreign_waiting(running, waiting, own_in_flight));
         Candidate {
@@ -340,10 +355,13 @@ impl Member {
                 queued_prefill_tokens: self
                     .queued_prefill_tokens
                     .saturating_add(foreign.saturating_mul(typical_prompt)),
+                recent_prefill_tokens: self.recent.get(Duration::from_nanos(now)),
                 waiting: waiting.map(whole),
                 kv_usage: self.signals.kv_usage,
             },
-            prefill_rate: self.rate.get().unwrap_or(fallback_rate),
+            weight: self.weight,
+            prefill_rate,
+            fetch_rate: fetch_rate(&PrefillRate::default(), prefill_rate),
             capacity_blocks: self.card.blocks.filter(|_| blocks),
             resident_blocks: blocks.then(|| self.resident_blocks()),
             ..Candidate::default()

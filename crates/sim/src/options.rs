@@ -66,6 +66,8 @@ pub struct News {
     pub scrape_interval: Duration,
     /// From reading the metrics to having them.
     pub scrape_delay: Duration,
+    /// Whether gateways are told how fast engines are, as capacity weights.
+    pub told_speeds: bool,
 }
 
 /// An engine that is killed and comes back empty.
@@ -151,6 +153,7 @@ impl Default for News {
             events: true,
             scrape_interval: Duration::from_secs(1),
             scrape_delay: Duration::from_millis(5),
+            told_speeds: false,
         }
     }
 }
@@ -190,12 +193,28 @@ impl Options {
         Ok(())
     }
 
+    /// How many times as fast as the others' a replica's clock is.
+    pub(crate) fn speed(&self, replica: usize) -> f64 {
+        let speeds = &self.engine.speeds;
+        let place = replica.checked_rem(speeds.len()).unwrap_or(0);
+        speeds.get(place).copied().unwrap_or(1.0)
+    }
+
+    /// The capacity weights that gateways are told.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+    pub(crate) fn weights(&self) -> Vec<u32> {
+        let weight = |replica: usize| {
+            let speed = if self.news.told_speeds { self.speed(replica) } else { 1.0 };
+            (speed * 100.0).round().clamp(1.0, 1e6) as u32
+        };
+        (0..self.replicas).map(weight).collect()
+    }
+
     /// The engine of one replica, for requests of at most `longest` tokens.
     pub(crate) fn config(&self, replica: usize, longest: u64) -> EngineConfig {
-        let Engines { block_size, cache_tokens, speeds, cost, .. } = &self.engine;
+        let Engines { block_size, cache_tokens, cost, .. } = &self.engine;
         let in_turn = |numbers: usize| replica.checked_rem(numbers).unwrap_or(0);
         let tokens = cache_tokens.get(in_turn(cache_tokens.len())).copied().unwrap_or(0);
-        let speed = speeds.get(in_turn(speeds.len())).copied().unwrap_or(1.0);
         EngineConfig {
             block_size: *block_size,
             // One block holds nothing.
@@ -212,7 +231,7 @@ impl Options {
                 per_life: true,
             }),
             enable_kv_cache_events: self.news.events,
-            cost: cost.faster(speed),
+            cost: cost.faster(self.speed(replica)),
             ..EngineConfig::default()
         }
     }

@@ -59,12 +59,13 @@ impl<'a> World<'a> {
                 Replica::new(config, options.news.replay_batches)
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let blocks: Vec<u64> = replicas.iter().map(Replica::blocks).collect();
+        let engines: Vec<(u64, u32)> =
+            replicas.iter().map(Replica::blocks).zip(options.weights()).collect();
         let events = options.news.events.then_some(options.news.replay);
         let gateways = (0..options.gateways)
             .filter_map(|place| {
                 let seed = mix(options.seed ^ (place as u64) << 32);
-                Gateway::new(policy, prepared, &blocks, events, seed)
+                Gateway::new(policy, prepared, &engines, events, seed)
             })
             .collect();
         let requests = prepared.workload.requests.len();

@@ -123,6 +123,9 @@ pub(crate) struct NewsArgs {
     /// Engines publish no events.
     #[arg(long)]
     pub(crate) no_events: bool,
+    /// Tell gateways the `--speeds` of engines as capacity weights.
+    #[arg(long)]
+    pub(crate) told_speeds: bool,
     /// Seconds between two readings of an engine's metrics.
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = positive)]
     pub(crate) scrape_interval: f64,

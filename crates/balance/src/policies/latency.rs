@@ -1,42 +1,61 @@
-//! `latency`: the least latency added to this request and to those in flight. The default.
+//! `latency`: the least latency added to this request, to those in flight and to the next one. The
+//! default. And `ttft`, which leaves out those in flight.
 //!
-//! For a candidate with credited tokens `C`, resident and pending, of a prompt of `P`, prefill rate `r`, queued
-//! prefill tokens `Q` and `n` requests in flight, in seconds:
+//! For a candidate with `C` tokens of a prompt of `P` in its cache or pending, `S` of them in slower
+//! tiers, with prefill rate `r`, fetch rate `f`, `Q` queued prefill tokens, `n` requests in flight, `W`
+//! seconds of work given to it lately (`w` those of the mean candidate), in seconds:
 //!
 //! ```text
-//! own  = (P - C) / r
-//! wait = Q / r
-//! cost = wait + own + own * (1 + n / 4)
+//! own      = (P - C) / r + S / f
+//! wait     = Q / r
+//! pressure = 1 + clamp((kv_usage - 0.9) / 0.1, 0, 1)
+//! turn     = clamp(4 * (W - w) / (w + 2 s), -1, 4)
+//! latency  = 2 * pressure * (wait + own) + own * (n + turn)
+//! ttft     = 2 * pressure * (wait + own) + own * (n / 4 + turn)
 //! ```
 //!
-//! What is pending costs this request nothing of its own: it waits until that is computed, and that
-//! is part of `Q`.
+//! - `wait + own` counts twice: for this request, and for the next one that comes there.
+//! - `own * n` is what this prefill takes from the answers in flight there: engines compute prompts
+//!   and answers in the same steps. That is a delay of answers; where the first token counts, what
+//!   is left of it is a sign of how crowded an engine is.
+//! - What is pending costs this request nothing of its own: it waits until that is computed, and
+//!   that is part of `Q`.
+//! - In an engine whose cache is in use nearly whole a request waits for others to end.
+//! - `turn` spreads the work where little else tells candidates apart: it makes whoever was given
+//!   more than the others lately dearer, and whoever is new cheaper, by a prefill of its own at most.
 //!
-//! The last term is the delay this choice imposes on whoever is already there and on whoever comes
-//! next. Costs within the larger of 5 % and 5 ms of the lowest tie: the least own work wins, then
-//! the fewest in flight, then a seeded random one. Nothing here is a weight for a user to tune.
-//!
-//! Not yet in this formula: what it costs to reload blocks from slower tiers (they count like
-//! device blocks), and cache pressure.
+//! Costs within the larger of 5 % and 5 ms of the lowest tie: the fewest tokens to compute win, then the
+//! fewest in flight, then the least work lately, then a seeded random one. Nothing here is a weight
+//! for a user to tune.
 
 use super::smallest_by;
 use crate::choice::{Choice, Reason};
 use crate::policy::{Moment, Policy};
 use crate::query::Query;
 use crate::rng::Rng;
-use crate::view::{Candidate, FleetView};
+use crate::view::{Candidate, FleetView, Load};
 
 /// Relative and absolute (seconds) width of a tie.
 const TIE_RATIO: f64 = 0.05;
 const TIE_SECONDS: f64 = 0.005;
-/// In-flight requests that double the delay a prefill imposes.
-const CROWD: f64 = 4.0;
+/// For this request and the next one.
+const BOTH: f64 = 2.0;
+/// Use of a cache from which on requests wait for others to end, and how far that is from full.
+const PRESSED_FROM: f64 = 0.9;
+/// How much of what a prefill takes from answers in flight counts for `ttft`.
+const CROWD: f64 = 0.25;
+/// What twice the mean work makes a prefill dearer by, in prefills.
+const TURN: f64 = 4.0;
+/// Differences of work within so many seconds are no unfairness yet.
+const TURN_SECONDS: f64 = 2.0;
+/// Least and most of it.
+const TURN_RANGE: (f64, f64) = (-1.0, 4.0);
 
 /// Takes the candidate with the least added latency.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Latency;
 
-/// `ttft`: as [`Latency`] without its last term, for those who want time to first token alone.
+/// `ttft`: as [`Latency`] for those who want time to first token alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ttft;
 
@@ -51,7 +70,7 @@ impl Policy for Latency {
         view: &FleetView<'_>,
         moment: &mut Moment<'_>,
     ) -> Option<Choice> {
-        cheapest(query, view.candidates, moment.rng, latency_cost)
+        cheapest(query, view.candidates, moment.rng, 1.0)
     }
 }
 
@@ -66,23 +85,29 @@ impl Policy for Ttft {
         view: &FleetView<'_>,
         moment: &mut Moment<'_>,
     ) -> Option<Choice> {
-        cheapest(query, view.candidates, moment.rng, ttft_cost)
+        cheapest(query, view.candidates, moment.rng, CROWD)
     }
 }
 
+/// The least cost, with this part of what is taken from answers in flight.
 fn cheapest(
     query: &Query<'_>,
     candidates: &[Candidate],
     rng: &mut Rng,
-    cost: impl Fn(&Query<'_>, &Candidate) -> f64,
+    crowd: f64,
 ) -> Option<Choice> {
-    let scores: Vec<f64> = candidates.iter().map(|c| cost(query, c)).collect();
+    let estimates: Vec<Estimate> = candidates.iter().map(|c| Estimate::of(query, c)).collect();
+    let mean = mean_work(&estimates);
+    let cost = |e: &Estimate| e.added(crowd) + e.own * e.turn(mean);
+    let scores: Vec<f64> = estimates.iter().map(cost).collect();
     let lowest = scores.iter().copied().reduce(f64::min)?;
     let limit = lowest + (lowest * TIE_RATIO).max(TIE_SECONDS);
     let tied = (0..candidates.len()).filter(|place| scores[*place] <= limit);
     let key = |place: usize| {
         let candidate = &candidates[place];
-        (candidate.uncached(query.prompt_tokens), candidate.load.in_flight)
+        let Load { in_flight, recent_prefill_tokens, .. } = candidate.load;
+        // Tokens, not seconds: what rates differ by among equals may be chance.
+        (candidate.uncached(query.prompt_tokens), in_flight, recent_prefill_tokens)
     };
     let index = smallest_by(tied, key, rng)?;
     let warm = candidates[index].overlap.resident() > 0;
@@ -90,23 +115,55 @@ fn cheapest(
     Some(Choice { index, reason, scores, detail: "" })
 }
 
-/// Seconds until the candidate has computed what it has in hand, and until it has then computed
-/// this prompt.
-#[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
-fn wait_and_own(query: &Query<'_>, candidate: &Candidate) -> (f64, f64) {
-    let rate = candidate.prefill_rate.max(1.0);
-    let own = candidate.uncached(query.prompt_tokens) as f64 / rate;
-    (candidate.load.queued_prefill_tokens as f64 / rate, own)
+#[expect(clippy::cast_precision_loss, reason = "fleets are far smaller than 2^52")]
+fn mean_work(estimates: &[Estimate]) -> f64 {
+    estimates.iter().map(|estimate| estimate.work).sum::<f64>() / estimates.len().max(1) as f64
 }
 
-/// Seconds until the first token.
-pub(crate) fn ttft_cost(query: &Query<'_>, candidate: &Candidate) -> f64 {
-    let (wait, own) = wait_and_own(query, candidate);
-    wait + own
+/// What one candidate would do with a request, in seconds.
+struct Estimate {
+    wait: f64,
+    own: f64,
+    in_flight: f64,
+    pressure: f64,
+    /// Work it was given lately.
+    work: f64,
 }
 
-/// Seconds added to this request and to the others there.
+impl Estimate {
+    #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+    fn of(query: &Query<'_>, candidate: &Candidate) -> Self {
+        let Candidate { load, .. } = candidate;
+        let rate = candidate.prefill_rate.max(1.0);
+        let fetch = f64::from(candidate.fetched()) / candidate.fetch_rate.max(1.0);
+        let used = load.kv_usage.unwrap_or(0.0);
+        let over = (used - PRESSED_FROM) / (1.0 - PRESSED_FROM);
+        Self {
+            wait: load.queued_prefill_tokens as f64 / rate,
+            own: candidate.uncached(query.prompt_tokens) as f64 / rate + fetch,
+            in_flight: f64::from(load.in_flight),
+            pressure: 1.0 + over.clamp(0.0, 1.0),
+            work: load.recent_prefill_tokens as f64 / rate,
+        }
+    }
+
+    fn added(&self, crowd: f64) -> f64 {
+        BOTH * self.pressure * (self.wait + self.own) + self.own * self.in_flight * crowd
+    }
+
+    fn turn(&self, mean: f64) -> f64 {
+        let (least, most) = TURN_RANGE;
+        (TURN * (self.work - mean) / (mean + TURN_SECONDS)).clamp(least, most)
+    }
+}
+
+/// Seconds until the first token, as far as is known.
+pub(crate) fn expected_ttft(query: &Query<'_>, candidate: &Candidate) -> f64 {
+    let estimate = Estimate::of(query, candidate);
+    estimate.wait + estimate.own
+}
+
+/// Seconds added to this request, to those in flight and to the next one, fairness left aside.
 pub(crate) fn latency_cost(query: &Query<'_>, candidate: &Candidate) -> f64 {
-    let (wait, own) = wait_and_own(query, candidate);
-    wait + own + own * (1.0 + f64::from(candidate.load.in_flight) / CROWD)
+    Estimate::of(query, candidate).added(1.0)
 }

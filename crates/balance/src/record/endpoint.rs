@@ -26,6 +26,9 @@ pub struct EndpointRecord {
     pub in_flight: u32,
     /// Prompt tokens to be computed before.
     pub queued_prefill_tokens: u64,
+    /// Prompt tokens sent there to be computed lately, half as much after fifteen minutes.
+    #[serde(default)]
+    pub recent_prefill_tokens: u64,
     /// Requests waiting in the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<u32>,
@@ -34,6 +37,8 @@ pub struct EndpointRecord {
     pub kv_usage: Option<f64>,
     /// Prompt tokens a second.
     pub prefill_rate: f64,
+    /// Prompt tokens a second from slower tiers.
+    pub fetch_rate: f64,
     /// Time to first token seen lately, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttft_ms: Option<f64>,
@@ -102,9 +107,11 @@ impl EndpointRecord {
             trust: candidate.trust.to_string(),
             in_flight: load.in_flight,
             queued_prefill_tokens: load.queued_prefill_tokens,
+            recent_prefill_tokens: load.recent_prefill_tokens,
             waiting: load.waiting,
             kv_usage: load.kv_usage,
             prefill_rate: candidate.prefill_rate,
+            fetch_rate: candidate.fetch_rate,
             ttft_ms: candidate.ttft_ms,
             weight: candidate.weight,
             capacity_blocks: candidate.capacity_blocks,
@@ -129,10 +136,12 @@ impl EndpointRecord {
             load: Load {
                 in_flight: self.in_flight,
                 queued_prefill_tokens: self.queued_prefill_tokens,
+                recent_prefill_tokens: self.recent_prefill_tokens,
                 waiting: self.waiting,
                 kv_usage: self.kv_usage,
             },
             prefill_rate: self.prefill_rate,
+            fetch_rate: self.fetch_rate,
             ttft_ms: self.ttft_ms,
             weight: self.weight,
             capacity_blocks: self.capacity_blocks,

@@ -1,0 +1,80 @@
+//! Equals are treated as equals, however noisy what is measured of them.
+
+use std::time::Duration;
+
+use kvasir_balance::{
+    Candidate, EndpointId, FleetView, Load, Moment, PolicyKind, PrefillRate, Query, RecentWork,
+    Rng, expected_rate, median_rate,
+};
+
+struct Endpoint {
+    rate: PrefillRate,
+    recent: RecentWork,
+    requests: u32,
+    /// What it really does.
+    speed: f64,
+}
+
+/// A number between a third and three times one, as often below as above.
+fn noise(rng: &mut Rng) -> f64 {
+    3.0_f64.powf(rng.below(2_001) as f64 / 1_000.0 - 1.0)
+}
+
+/// Requests one after the other, each computed before the next one comes.
+fn play(kind: PolicyKind, speeds: &[f64], requests: u32, slow_first: bool) -> Vec<u32> {
+    let mut fleet: Vec<Endpoint> = speeds
+        .iter()
+        .map(|speed| Endpoint {
+            rate: PrefillRate::default(),
+            recent: RecentWork::default(),
+            requests: 0,
+            speed: *speed,
+        })
+        .collect();
+    let (mut rng, mut chance) = (Rng::new(7), Rng::new(11));
+    let mut policy = kind.build();
+    for n in 0..requests {
+        let now = Duration::from_millis(500 * u64::from(n));
+        let prompt_tokens = 200 + chance.below(4_000) as u64;
+        let timed = fleet.iter().filter_map(|endpoint| Some((endpoint.rate.get()?, 100)));
+        let median = median_rate(timed);
+        let candidates: Vec<Candidate> = fleet
+            .iter()
+            .enumerate()
+            .map(|(place, endpoint)| Candidate {
+                id: EndpointId(place as u64),
+                prefill_rate: endpoint.rate.against(expected_rate(median, 100)),
+                load: Load { recent_prefill_tokens: endpoint.recent.get(now), ..Load::default() },
+                ..Candidate::default()
+            })
+            .collect();
+        let query = Query { prompt_tokens, ..Query::default() };
+        let view = FleetView { candidates: &candidates };
+        let choice = policy.choose(&query, &view, &mut Moment { now, rng: &mut rng }).unwrap();
+        let chosen = &mut fleet[choice.index];
+        chosen.recent.add(prompt_tokens, now);
+        let mut seconds = prompt_tokens as f64 / chosen.speed * noise(&mut chance);
+        if slow_first && choice.index == 0 && chosen.requests < 3 {
+            seconds *= 50.0;
+        }
+        chosen.rate.observe(prompt_tokens, Duration::from_secs_f64(seconds));
+        chosen.requests += 1;
+    }
+    fleet.iter().map(|endpoint| endpoint.requests).collect()
+}
+
+#[test]
+fn cold_requests_spread_evenly_over_equals_with_noisy_rates() {
+    for kind in [PolicyKind::Latency, PolicyKind::Ttft] {
+        let requests = play(kind, &[9_000.0; 8], 2_000, true);
+        let (most, least) = (requests.iter().max().unwrap(), requests.iter().min().unwrap());
+        assert!(f64::from(*most) < 1.2 * f64::from(*least), "{kind:?}: {requests:?}");
+    }
+}
+
+#[test]
+fn a_slow_engine_gets_less() {
+    let requests = play(PolicyKind::Latency, &[9_000.0, 9_000.0, 9_000.0, 3_000.0], 1_000, false);
+    assert!(requests[3] * 2 < requests[0], "{requests:?}");
+    assert!(requests[3] > 0);
+}
