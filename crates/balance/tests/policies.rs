@@ -106,7 +106,9 @@ fn latency_costs_are_the_documented_formula() {
 fn choose_of(kind: PolicyKind, prompt_tokens: u64, candidates: &[Candidate]) -> Choice {
     let query = Query { prompt_tokens, ..Query::default() };
     let mut moment = Moment { now: Duration::ZERO, rng: &mut Rng::new(0) };
-    kind.build().choose(&query, &FleetView { candidates }, &mut moment).unwrap()
+    kind.build()
+        .choose(&query, &FleetView { candidates }, &mut moment)
+        .unwrap_or_else(|| panic!("nobody"))
 }
 
 #[test]

@@ -50,7 +50,8 @@ fn play(kind: PolicyKind, speeds: &[f64], requests: u32, slow_first: bool) -> Ve
             .collect();
         let query = Query { prompt_tokens, ..Query::default() };
         let view = FleetView { candidates: &candidates };
-        let choice = policy.choose(&query, &view, &mut Moment { now, rng: &mut rng }).unwrap();
+        let choice = policy.choose(&query, &view, &mut Moment { now, rng: &mut rng });
+        let choice = choice.unwrap_or_else(|| panic!("nobody"));
         let chosen = &mut fleet[choice.index];
         chosen.recent.add(prompt_tokens, now);
         let mut seconds = prompt_tokens as f64 / chosen.speed * noise(&mut chance);

@@ -3,6 +3,7 @@
 mod by_hand;
 mod collapse;
 mod conformance;
+mod default_policy;
 mod faults;
 mod whole;
 
