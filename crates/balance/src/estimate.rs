@@ -6,6 +6,7 @@ mod rate;
 mod recent;
 
 pub use self::rate::{DEFAULT_PREFILL_RATE, PrefillRate, expected_rate, fetch_rate, median_rate};
+pub(crate) use self::recent::READING;
 pub use self::recent::RecentWork;
 
 /// Assumed size of a waiting request nobody told us about, until prompts were seen.

@@ -26,8 +26,8 @@ pub struct Load {
     /// Prompt tokens yet to be computed there before a new request's turn comes: dispatched and
     /// not yet answered, plus an estimate for waiting work that others sent.
     pub queued_prefill_tokens: u64,
-    /// Prompt tokens sent there to be computed lately ([`RecentWork`](crate::RecentWork)).
-    pub recent_prefill_tokens: u64,
+    /// Work given to it lately, in tokens ([`RecentWork`](crate::RecentWork)).
+    pub recent_work: f64,
     /// Requests waiting in the engine, as of its last metrics page; `None` where there is none.
     pub waiting: Option<u32>,
     /// Used share of the engine's KV cache, 0 to 1; `None` where it is not known.

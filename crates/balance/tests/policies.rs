@@ -87,20 +87,20 @@ fn assert_scores(choice: &Choice, expected: &[f64]) {
 
 #[test]
 fn latency_costs_are_the_documented_formula() {
-    // P = 1000: 2 (wait + own) + own * n.
+    // P = 1000: 1.5 wait + 2 own + n * (own + 0.1 * P / r).
     let rows = [
         (0, 0, 0, 1000.0),      // own 1.0              2.0
         (600, 0, 0, 1000.0),    // own 0.4              0.8
-        (600, 4, 0, 1000.0),    // own 0.4, n 4         0.8 + 1.6
-        (600, 0, 2000, 1000.0), // own 0.4, wait 2      4.8
+        (600, 4, 0, 1000.0),    // own 0.4, n 4         0.8 + 4 * 0.5
+        (600, 0, 2000, 1000.0), // own 0.4, wait 2      3.0 + 0.8
         (0, 0, 0, 4000.0),      // own 0.25             0.5
     ];
     let choice = choose(PolicyKind::Latency, 1000, &rows, 0).unwrap();
-    assert_scores(&choice, &[2.0, 0.8, 2.4, 4.8, 0.5]);
+    assert_scores(&choice, &[2.0, 0.8, 2.8, 3.8, 0.5]);
     assert_eq!((choice.index, choice.reason), (4, Reason::LeastLatencyCold));
-    // A quarter of own * n.
+    // A quarter of n * share.
     let choice = choose(PolicyKind::Ttft, 1000, &rows, 0).unwrap();
-    assert_scores(&choice, &[2.0, 0.8, 1.2, 4.8, 0.5]);
+    assert_scores(&choice, &[2.0, 0.8, 1.3, 3.8, 0.5]);
 }
 
 fn choose_of(kind: PolicyKind, prompt_tokens: u64, candidates: &[Candidate]) -> Choice {
@@ -127,17 +127,18 @@ fn full_caches_slower_tiers_and_recent_work_cost_latency() {
     fleet.iter_mut().for_each(|candidate| candidate.fetch_rate = 5_000.0);
     assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[1.0, 1.2, 1.1]);
 
-    // Work of 8, 10 and 6 s lately, 8 s in the mean: 4 * 2 / (8 + 2) dearer and cheaper.
+    // Work of 8, 10 and 6 s lately, 8 s in the mean: 4 * 2 / (8 + 2) shares of 1.1 s dearer and
+    // cheaper, and 2 s ahead.
     let mut fleet = self::fleet(&[(0, 0, 0, 1000.0); 3]);
-    for (candidate, tokens) in fleet.iter_mut().zip([8_000, 10_000, 6_000]) {
-        candidate.load.recent_prefill_tokens = tokens;
+    for (candidate, tokens) in fleet.iter_mut().zip([8_000.0, 10_000.0, 6_000.0]) {
+        candidate.load.recent_work = tokens;
     }
-    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[2.0, 2.8, 1.2]);
-    // It is bounded: -1 to 4 prefills.
-    for (candidate, tokens) in fleet.iter_mut().zip([0, 0, 90_000]) {
-        candidate.load.recent_prefill_tokens = tokens;
+    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[2.0, 2.88 + 0.1, 1.12]);
+    // It is bounded: -1 to 4 shares. 60 s ahead.
+    for (candidate, tokens) in fleet.iter_mut().zip([0.0, 0.0, 90_000.0]) {
+        candidate.load.recent_work = tokens;
     }
-    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[1.0, 1.0, 6.0]);
+    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[0.9, 0.9, 6.4 + 3.0]);
 }
 
 #[test]
@@ -155,7 +156,7 @@ fn latency_ties_go_to_fewest_tokens_then_fewest_in_flight_then_least_work_then_c
     assert_eq!(picks(kind, 10, &[(0, 2, 0, 1e5), (0, 1, 0, 1e5)]), [1]);
     assert_eq!(picks(kind, 10, &[(0, 1, 0, 1e5), (0, 1, 0, 1e5)]), [0, 1]);
     let mut rested = fleet(&[(0, 1, 0, 1e5), (0, 1, 0, 1e5)]);
-    rested[0].load.recent_prefill_tokens = 1;
+    rested[0].load.recent_work = 1.0;
     assert_eq!(choose_of(kind, 10, &rested).index, 1);
     // 4 % apart is a tie, 6 % is not.
     assert_eq!(picks(kind, 1000, &[(0, 0, 0, 1000.0), (0, 0, 0, 960.0)]), [0, 1]);

@@ -79,7 +79,7 @@ fn fleet(world: &mut Rng) -> (Vec<Candidate>, Vec<Option<Exclusion>>) {
             load: Load {
                 in_flight: world.below(20) as u32,
                 queued_prefill_tokens: world.below(3000) as u64,
-                recent_prefill_tokens: world.below(9000) as u64,
+                recent_work: world.below(9000) as f64 / 7.0,
                 waiting: Some(world.below(5) as u32),
                 kv_usage: Some(world.below(1000) as f64 / 999.0),
             },

@@ -11,6 +11,7 @@ struct Endpoint {
     rate: PrefillRate,
     recent: RecentWork,
     requests: u32,
+    tokens: u64,
     /// What it really does.
     speed: f64,
 }
@@ -21,13 +22,14 @@ fn noise(rng: &mut Rng) -> f64 {
 }
 
 /// Requests one after the other, each computed before the next one comes.
-fn play(kind: PolicyKind, speeds: &[f64], requests: u32, slow_first: bool) -> Vec<u32> {
+fn play(kind: PolicyKind, speeds: &[f64], requests: u32, slow_first: bool) -> Vec<(u32, u64)> {
     let mut fleet: Vec<Endpoint> = speeds
         .iter()
         .map(|speed| Endpoint {
             rate: PrefillRate::default(),
             recent: RecentWork::default(),
             requests: 0,
+            tokens: 0,
             speed: *speed,
         })
         .collect();
@@ -44,7 +46,7 @@ fn play(kind: PolicyKind, speeds: &[f64], requests: u32, slow_first: bool) -> Ve
             .map(|(place, endpoint)| Candidate {
                 id: EndpointId(place as u64),
                 prefill_rate: endpoint.rate.against(expected_rate(median, 100)),
-                load: Load { recent_prefill_tokens: endpoint.recent.get(now), ..Load::default() },
+                load: Load { recent_work: endpoint.recent.get(now), ..Load::default() },
                 ..Candidate::default()
             })
             .collect();
@@ -53,29 +55,31 @@ fn play(kind: PolicyKind, speeds: &[f64], requests: u32, slow_first: bool) -> Ve
         let choice = policy.choose(&query, &view, &mut Moment { now, rng: &mut rng });
         let choice = choice.unwrap_or_else(|| panic!("nobody"));
         let chosen = &mut fleet[choice.index];
-        chosen.recent.add(prompt_tokens, now);
+        chosen.recent.add(prompt_tokens, prompt_tokens, now);
         let mut seconds = prompt_tokens as f64 / chosen.speed * noise(&mut chance);
         if slow_first && choice.index == 0 && chosen.requests < 3 {
             seconds *= 50.0;
         }
         chosen.rate.observe(prompt_tokens, Duration::from_secs_f64(seconds));
         chosen.requests += 1;
+        chosen.tokens += prompt_tokens;
     }
-    fleet.iter().map(|endpoint| endpoint.requests).collect()
+    fleet.iter().map(|endpoint| (endpoint.requests, endpoint.tokens)).collect()
 }
 
 #[test]
 fn cold_requests_spread_evenly_over_equals_with_noisy_rates() {
     for kind in [PolicyKind::Latency, PolicyKind::Ttft] {
-        let requests = play(kind, &[9_000.0; 8], 2_000, true);
-        let (most, least) = (requests.iter().max().unwrap(), requests.iter().min().unwrap());
-        assert!(f64::from(*most) < 1.2 * f64::from(*least), "{kind:?}: {requests:?}");
+        let fleet = play(kind, &[9_000.0; 8], 2_000, true);
+        let requests = || fleet.iter().map(|(requests, _)| f64::from(*requests));
+        let (most, least) = (requests().fold(0.0, f64::max), requests().fold(1e9, f64::min));
+        assert!(most < 1.2 * least, "{kind:?}: {fleet:?}");
     }
 }
 
 #[test]
-fn a_slow_engine_gets_less() {
-    let requests = play(PolicyKind::Latency, &[9_000.0, 9_000.0, 9_000.0, 3_000.0], 1_000, false);
-    assert!(requests[3] * 2 < requests[0], "{requests:?}");
-    assert!(requests[3] > 0);
+fn a_slow_engine_gets_less_to_compute() {
+    let fleet = play(PolicyKind::Latency, &[9_000.0, 9_000.0, 9_000.0, 3_000.0], 1_000, false);
+    let [fast, .., slow] = &fleet[..] else { panic!("four") };
+    assert!(slow.1 * 2 < fast.1 && slow.1 > 0, "{fleet:?}");
 }

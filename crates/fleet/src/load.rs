@@ -27,7 +27,9 @@ pub(crate) struct LoadCounters {
 /// What a request asks of an endpoint, as far as is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    /// Prompt tokens to be computed.
+    /// Prompt tokens.
+    pub(crate) prompt: u64,
+    /// Those to be computed.
     pub(crate) computed: u64,
     /// Prompt tokens to be fetched from slower tiers.
     pub(crate) fetched: u32,
@@ -55,15 +57,16 @@ impl LoadCounters {
         self.queued_prefill_tokens.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn recent_prefill_tokens(&self, now: Instant) -> u64 {
+    pub(crate) fn recent_work(&self, now: Instant) -> f64 {
         self.recent.lock().get(now.saturating_duration_since(self.began))
     }
 
     /// Whether nothing was queued before.
-    fn add(&self, tokens: u64, now: Instant) -> bool {
+    fn add(&self, work: Work, now: Instant) -> bool {
+        let age = now.saturating_duration_since(self.began);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        self.recent.lock().add(tokens, now.saturating_duration_since(self.began));
-        self.queued_prefill_tokens.fetch_add(tokens, Ordering::Relaxed) == 0
+        self.recent.lock().add(work.computed, work.prompt, age);
+        self.queued_prefill_tokens.fetch_add(work.computed, Ordering::Relaxed) == 0
     }
 }
 
@@ -99,7 +102,7 @@ impl Reservation {
     ) -> Self {
         endpoint.parity().sent();
         let since = Instant::now();
-        let alone = endpoint.load().add(work.computed, since);
+        let alone = endpoint.load().add(work, since);
         Self {
             endpoint,
             work,

@@ -316,6 +316,7 @@ impl Pool {
         let member = evidence.endpoints.get(place)?;
         let work = Work {
             computed: candidate.uncached(evidence.prompt_tokens),
+            prompt: evidence.prompt_tokens,
             fetched: candidate.fetched(),
             // How much of what is pending it will still wait for is not known.
             measured: evidence.exact && candidate.trust == Trust::Exact && candidate.pending == 0,
@@ -379,7 +380,7 @@ impl Pool {
             load: Load {
                 in_flight: member.in_flight(),
                 queued_prefill_tokens: member.queued_prefill_tokens().saturating_add(foreign),
-                recent_prefill_tokens: member.load().recent_prefill_tokens(now),
+                recent_work: member.load().recent_work(now),
                 waiting: signals.waiting_requests(),
                 kv_usage: signals.kv_usage,
             },

@@ -185,7 +185,7 @@ impl Gateway {
         reservation.alone = member.queued_prefill_tokens == 0;
         member.in_flight += 1;
         member.queued_prefill_tokens += reservation.prefill_tokens;
-        member.recent.add(reservation.prefill_tokens, Duration::from_nanos(now));
+        member.recent.add(reservation.prefill_tokens, prompt_tokens, Duration::from_nanos(now));
         member.prompt_tokens += prompt_tokens;
         Some(reservation)
     }
@@ -355,7 +355,7 @@ impl Member {
                 queued_prefill_tokens: self
                     .queued_prefill_tokens
                     .saturating_add(foreign.saturating_mul(typical_prompt)),
-                recent_prefill_tokens: self.recent.get(Duration::from_nanos(now)),
+                recent_work: self.recent.get(Duration::from_nanos(now)),
                 waiting: waiting.map(whole),
                 kv_usage: self.signals.kv_usage,
             },

@@ -8,28 +8,33 @@
 //! ```text
 //! own      = (P - C) / r + S / f
 //! wait     = Q / r
+//! share    = own + 0.1 * P / r
 //! pressure = 1 + clamp((kv_usage - 0.9) / 0.1, 0, 1)
-//! turn     = clamp(4 * (W - w) / (w + 2 s), -1, 4)
-//! latency  = 2 * pressure * (wait + own) + own * (n + turn)
-//! ttft     = 2 * pressure * (wait + own) + own * (n / 4 + turn)
+//! turn     = clamp(4 * (W - w) / (w + 2 s), -1, 4) * share + 0.05 * max(0, W - w)
+//! latency  = pressure * (1.5 * wait + 2 * own) + n * share + turn
+//! ttft     = pressure * (1.5 * wait + 2 * own) + n / 4 * share + turn
 //! ```
 //!
-//! - `wait + own` counts twice: for this request, and for the next one that comes there.
-//! - `own * n` is what this prefill takes from the answers in flight there: engines compute prompts
-//!   and answers in the same steps. That is a delay of answers; where the first token counts, what
-//!   is left of it is a sign of how crowded an engine is.
+//! - `own` counts twice: for this request, and for the next one that comes there. `wait` counts more
+//!   than once because a queue is known roughly, and engines serve answers meanwhile.
+//! - `n * share` is what this request takes from the answers in flight there: engines compute prompts
+//!   and answers in the same steps, and read its context in each step of its answer. Where the first
+//!   token counts, what is left of that is a sign of how crowded an engine is.
 //! - What is pending costs this request nothing of its own: it waits until that is computed, and
 //!   that is part of `Q`.
 //! - In an engine whose cache is in use nearly whole a request waits for others to end.
-//! - `turn` spreads the work where little else tells candidates apart: it makes whoever was given
-//!   more than the others lately dearer, and whoever is new cheaper, by a prefill of its own at most.
+//! - `turn` spreads the work where little else tells candidates apart: who was given more than the
+//!   others lately is dearer, and who is new cheaper, by one share at most. Its second part copies a
+//!   prefix that many requests share to one more endpoint, sooner or later, however little each of
+//!   them has to compute.
 //!
-//! Costs within the larger of 5 % and 5 ms of the lowest tie: the fewest tokens to compute win, then the
-//! fewest in flight, then the least work lately, then a seeded random one. Nothing here is a weight
-//! for a user to tune.
+//! Costs within the larger of 5 % and 5 ms of the lowest tie: the fewest tokens to compute win, then
+//! the fewest in flight, then the least work lately, then a seeded random one. Nothing here is a
+//! weight for a user to tune; the numbers were found by simulation (`docs/simulation.md`).
 
 use super::smallest_by;
 use crate::choice::{Choice, Reason};
+use crate::estimate::READING;
 use crate::policy::{Moment, Policy};
 use crate::query::Query;
 use crate::rng::Rng;
@@ -38,18 +43,22 @@ use crate::view::{Candidate, FleetView, Load};
 /// Relative and absolute (seconds) width of a tie.
 const TIE_RATIO: f64 = 0.05;
 const TIE_SECONDS: f64 = 0.005;
-/// For this request and the next one.
-const BOTH: f64 = 2.0;
-/// Use of a cache from which on requests wait for others to end, and how far that is from full.
+/// A prefill counts for this request and for the next one.
+const OWN: f64 = 2.0;
+/// A second of waiting is worth so many.
+const WAIT: f64 = 1.5;
+/// Use of a cache from which on requests wait for others to end.
 const PRESSED_FROM: f64 = 0.9;
-/// How much of what a prefill takes from answers in flight counts for `ttft`.
+/// How much of what a request takes from answers in flight counts for `ttft`.
 const CROWD: f64 = 0.25;
-/// What twice the mean work makes a prefill dearer by, in prefills.
+/// How many shares twice the mean work makes a request dearer by.
 const TURN: f64 = 4.0;
 /// Differences of work within so many seconds are no unfairness yet.
 const TURN_SECONDS: f64 = 2.0;
 /// Least and most of it.
 const TURN_RANGE: (f64, f64) = (-1.0, 4.0);
+/// What a second of more work than the mean costs whatever the request.
+const AHEAD: f64 = 0.05;
 
 /// Takes the candidate with the least added latency.
 #[derive(Clone, Copy, Debug, Default)]
@@ -98,16 +107,16 @@ fn cheapest(
 ) -> Option<Choice> {
     let estimates: Vec<Estimate> = candidates.iter().map(|c| Estimate::of(query, c)).collect();
     let mean = mean_work(&estimates);
-    let cost = |e: &Estimate| e.added(crowd) + e.own * e.turn(mean);
+    let cost = |e: &Estimate| e.added(crowd) + e.turn(mean);
     let scores: Vec<f64> = estimates.iter().map(cost).collect();
     let lowest = scores.iter().copied().reduce(f64::min)?;
     let limit = lowest + (lowest * TIE_RATIO).max(TIE_SECONDS);
     let tied = (0..candidates.len()).filter(|place| scores[*place] <= limit);
     let key = |place: usize| {
         let candidate = &candidates[place];
-        let Load { in_flight, recent_prefill_tokens, .. } = candidate.load;
+        let Load { in_flight, recent_work, .. } = candidate.load;
         // Tokens, not seconds: what rates differ by among equals may be chance.
-        (candidate.uncached(query.prompt_tokens), in_flight, recent_prefill_tokens)
+        (candidate.uncached(query.prompt_tokens), in_flight, recent_work)
     };
     let index = smallest_by(tied, key, rng)?;
     let warm = candidates[index].overlap.resident() > 0;
@@ -124,6 +133,8 @@ fn mean_work(estimates: &[Estimate]) -> f64 {
 struct Estimate {
     wait: f64,
     own: f64,
+    /// What it takes from others: its prefill, and reading its context.
+    share: f64,
     in_flight: f64,
     pressure: f64,
     /// Work it was given lately.
@@ -136,24 +147,27 @@ impl Estimate {
         let Candidate { load, .. } = candidate;
         let rate = candidate.prefill_rate.max(1.0);
         let fetch = f64::from(candidate.fetched()) / candidate.fetch_rate.max(1.0);
+        let own = candidate.uncached(query.prompt_tokens) as f64 / rate + fetch;
         let used = load.kv_usage.unwrap_or(0.0);
         let over = (used - PRESSED_FROM) / (1.0 - PRESSED_FROM);
         Self {
             wait: load.queued_prefill_tokens as f64 / rate,
-            own: candidate.uncached(query.prompt_tokens) as f64 / rate + fetch,
+            own,
+            share: own + READING * query.prompt_tokens as f64 / rate,
             in_flight: f64::from(load.in_flight),
             pressure: 1.0 + over.clamp(0.0, 1.0),
-            work: load.recent_prefill_tokens as f64 / rate,
+            work: load.recent_work / rate,
         }
     }
 
     fn added(&self, crowd: f64) -> f64 {
-        BOTH * self.pressure * (self.wait + self.own) + self.own * self.in_flight * crowd
+        self.pressure * (WAIT * self.wait + OWN * self.own) + crowd * self.in_flight * self.share
     }
 
     fn turn(&self, mean: f64) -> f64 {
-        let (least, most) = TURN_RANGE;
-        (TURN * (self.work - mean) / (mean + TURN_SECONDS)).clamp(least, most)
+        let (ahead, (least, most)) = (self.work - mean, TURN_RANGE);
+        let shares = (TURN * ahead / (mean + TURN_SECONDS)).clamp(least, most);
+        shares * self.share + AHEAD * ahead.max(0.0)
     }
 }
 

@@ -26,9 +26,9 @@ pub struct EndpointRecord {
     pub in_flight: u32,
     /// Prompt tokens to be computed before.
     pub queued_prefill_tokens: u64,
-    /// Prompt tokens sent there to be computed lately, half as much after fifteen minutes.
+    /// Work given to it lately, in tokens, half as much after fifteen minutes.
     #[serde(default)]
-    pub recent_prefill_tokens: u64,
+    pub recent_work: f64,
     /// Requests waiting in the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<u32>,
@@ -107,7 +107,7 @@ impl EndpointRecord {
             trust: candidate.trust.to_string(),
             in_flight: load.in_flight,
             queued_prefill_tokens: load.queued_prefill_tokens,
-            recent_prefill_tokens: load.recent_prefill_tokens,
+            recent_work: load.recent_work,
             waiting: load.waiting,
             kv_usage: load.kv_usage,
             prefill_rate: candidate.prefill_rate,
@@ -136,7 +136,7 @@ impl EndpointRecord {
             load: Load {
                 in_flight: self.in_flight,
                 queued_prefill_tokens: self.queued_prefill_tokens,
-                recent_prefill_tokens: self.recent_prefill_tokens,
+                recent_work: self.recent_work,
                 waiting: self.waiting,
                 kv_usage: self.kv_usage,
             },
