@@ -131,12 +131,16 @@ fn a_burst_of_one_prefix_is_computed_by_few_and_still_spreads() {
 }
 
 #[test]
-fn a_short_burst_stays_together() {
+fn a_short_burst_stays_together_where_no_other_engine_is_free() {
     let scene = Scene::new(8, Some(true));
     let pool = scene.pool(PolicyKind::Latency);
-    let chosen: Vec<Chosen> =
-        burst(6).iter().map(|prompt| choose(&pool, &plain(std::slice::from_ref(prompt)))).collect();
+    let choose_one = |prompt: &Vec<u32>| choose(&pool, &plain(std::slice::from_ref(prompt)));
+    let others: Vec<Vec<u32>> =
+        (1..8).map(|n| (10_000_000 * n..10_000_000 * n + 12_000).collect()).collect();
+    let busy: Vec<Chosen> = others.iter().map(choose_one).collect();
+    let chosen: Vec<Chosen> = burst(6).iter().map(choose_one).collect();
     let first = chosen[0].reservation.endpoint();
+    assert!(busy.iter().all(|one| !Arc::ptr_eq(one.reservation.endpoint(), first)));
     assert!(chosen.iter().all(|one| Arc::ptr_eq(one.reservation.endpoint(), first)));
     assert_eq!(first.queued_prefill_tokens(), 2_000 + 6 * 200);
     assert!(chosen[1..].iter().all(|one| one.decision.pending == 2_000));
@@ -155,7 +159,7 @@ fn without_a_word_on_caching_there_is_no_credit() {
 #[test]
 fn it_ends_with_the_request_and_outlives_its_first_token() {
     let scene = Scene::new(2, Some(true));
-    let pool = scene.pool(PolicyKind::Latency);
+    let pool = scene.pool(PolicyKind::PreciseCacheAware);
     let [first, second]: [Vec<u32>; 2] = burst(2).try_into().unwrap();
     let (first, second) = ([first], [second]);
     drop(choose(&pool, &plain(&first)));

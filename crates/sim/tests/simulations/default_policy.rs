@@ -21,14 +21,16 @@ fn eight() -> Options {
 
 #[test]
 fn one_system_prompt_of_all_is_found_and_its_work_is_spread() {
-    // 40 requests a second of 1,600 tokens, 1,536 of them everybody's.
-    let workload = shared_prompts(1_200, 1_536, 64, 0.025, 40);
-    let report = play_one(&workload, &eight(), "latency");
-    assert!(report.token_hit_rate > 0.9 * report.ideal_hit_rate, "{report:?}");
-    assert!(report.max_over_mean_work < 1.3, "{report:?}");
-    let requests = &report.requests_by_replica;
-    let most = requests.iter().max().copied().unwrap_or(0);
-    assert!(most * 8 < 1_200 * 13 / 10, "{requests:?}");
+    // 40 and 100 requests a second of 2,200 tokens, 2,000 of them everybody's.
+    for gap in [0.025, 0.01] {
+        let workload = shared_prompts(1_200, 2_000, 200, gap, 100);
+        let report = play_one(&workload, &eight(), "latency");
+        assert!(report.token_hit_rate > 0.9 * report.ideal_hit_rate, "{}", report.token_hit_rate);
+        let (spread, requests) = (report.max_over_mean_work, &report.requests_by_replica);
+        assert!(spread < 1.3, "{spread}: {requests:?}");
+        let most = requests.iter().max().copied().unwrap_or(0);
+        assert!(most * 8 < 1_200 * 13 / 10, "{requests:?}");
+    }
 }
 
 #[test]
@@ -36,15 +38,20 @@ fn a_burst_is_computed_once_or_twice_and_waits_no_longer_than_under_round_robin(
     const LEAST: u64 = 2_000 + 64 * 200;
     let workload = shared_prompts(64, 2_000, 200, 0.05 / 64.0, 20);
     for gateways in [1, 2] {
-        let mut options = Options { gateways, ..eight() };
-        // No metrics before it is over.
-        options.news.scrape_interval = Duration::from_secs(86_400);
-        let comparison = play(&workload, &options, &["latency", "round_robin"]);
-        let [latency, turns] = &comparison.policies[..] else { panic!("two policies") };
-        assert_eq!(latency.answered, 64);
-        let work = latency.work_tokens;
-        assert!(work <= 2 * LEAST, "{gateways} gateways: {work} of {LEAST}: {latency:?}");
-        let (found, bound) = (latency.ttft_ms.p99, turns.ttft_ms.p99);
+        // With several gateways it is chance which of them gets which request.
+        let (mut found, mut bound) = (0.0, 0.0);
+        for seed in 1..=5 {
+            let mut options = Options { gateways, seed, ..eight() };
+            // No metrics before it is over.
+            options.news.scrape_interval = Duration::from_secs(86_400);
+            let comparison = play(&workload, &options, &["latency", "round_robin"]);
+            let [latency, turns] = &comparison.policies[..] else { panic!("two policies") };
+            assert_eq!(latency.answered, 64);
+            let work = latency.work_tokens;
+            assert!(work <= 2 * LEAST, "{gateways} gateways: {work} of {LEAST}");
+            found += latency.ttft_ms.p99 / 5.0;
+            bound += turns.ttft_ms.p99 / 5.0;
+        }
         assert!(found <= bound, "{gateways} gateways: {found} ms, {bound} ms under round robin");
     }
 }
