@@ -7,7 +7,7 @@ mod recent;
 
 pub use self::rate::{DEFAULT_PREFILL_RATE, PrefillRate, expected_rate, fetch_rate, median_rate};
 pub(crate) use self::recent::READING;
-pub use self::recent::RecentWork;
+pub use self::recent::{RecentWork, even_out};
 
 /// Assumed size of a waiting request nobody told us about, until prompts were seen.
 pub const DEFAULT_PROMPT_TOKENS: u64 = 512;

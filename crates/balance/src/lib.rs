@@ -29,7 +29,7 @@ mod view;
 
 pub use self::choice::{Choice, Reason};
 pub use self::estimate::{
-    DEFAULT_PREFILL_RATE, DEFAULT_PROMPT_TOKENS, PrefillRate, RecentWork, expected_rate,
+    DEFAULT_PREFILL_RATE, DEFAULT_PROMPT_TOKENS, PrefillRate, RecentWork, even_out, expected_rate,
     fetch_rate, foreign_waiting, median_rate, next_typical_prompt,
 };
 pub use self::exclusion::Exclusion;

@@ -45,7 +45,7 @@ fn play(kind: PolicyKind, speeds: &[f64], requests: u32, slow_first: bool) -> Ve
             .enumerate()
             .map(|(place, endpoint)| Candidate {
                 id: EndpointId(place as u64),
-                prefill_rate: endpoint.rate.against(expected_rate(median, 100)),
+                prefill_rate: endpoint.rate.against(expected_rate(median, 100), now),
                 load: Load { recent_work: endpoint.recent.get(now), ..Load::default() },
                 ..Candidate::default()
             })
@@ -60,7 +60,7 @@ fn play(kind: PolicyKind, speeds: &[f64], requests: u32, slow_first: bool) -> Ve
         if slow_first && choice.index == 0 && chosen.requests < 3 {
             seconds *= 50.0;
         }
-        chosen.rate.observe(prompt_tokens, Duration::from_secs_f64(seconds));
+        chosen.rate.observe(prompt_tokens, seconds, now);
         chosen.requests += 1;
         chosen.tokens += prompt_tokens;
     }

@@ -321,6 +321,12 @@ impl Endpoint {
         self.engine.weight()
     }
 
+    /// The engine behind the address may be another one: nothing is known of its pace.
+    pub(crate) fn forget_pace(&self) {
+        self.rates.reset();
+        self.load.reset_recent_work();
+    }
+
     pub(crate) fn rates(&self) -> &Rates {
         &self.rates
     }

@@ -57,13 +57,29 @@ impl LoadCounters {
         self.queued_prefill_tokens.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn recent_work(&self, now: Instant) -> f64 {
-        self.recent.lock().get(now.saturating_duration_since(self.began))
+    /// [`RecentWork::get`] and [`RecentWork::missing`].
+    pub(crate) fn recent_work(&self, now: Instant) -> (f64, f64) {
+        let (age, recent) = (self.age(now), self.recent.lock());
+        (recent.get(age), recent.missing(age))
+    }
+
+    /// The engine is another one, or begins anew.
+    pub(crate) fn reset_recent_work(&self) {
+        *self.recent.lock() = RecentWork::new(self.age(Instant::now()));
+    }
+
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.began)
+    }
+
+    fn take_back(&self, work: Work, since: Instant) {
+        let (since, now) = (self.age(since), self.age(Instant::now()));
+        self.recent.lock().take_back(work.computed, work.prompt, since, now);
     }
 
     /// Whether nothing was queued before.
     fn add(&self, work: Work, now: Instant) -> bool {
-        let age = now.saturating_duration_since(self.began);
+        let age = self.age(now);
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.recent.lock().add(work.computed, work.prompt, age);
         self.queued_prefill_tokens.fetch_add(work.computed, Ordering::Relaxed) == 0
@@ -89,6 +105,8 @@ pub struct Reservation {
     watch: Option<Watch>,
     /// Blocks that the engine removed before it began to answer.
     evicted: u64,
+    /// Whether its work counts no more as work given to the endpoint.
+    taken_back: bool,
     /// Whether the parity's account of it is closed.
     settled: bool,
 }
@@ -113,6 +131,7 @@ impl Reservation {
             prediction,
             watch: None,
             evicted: 0,
+            taken_back: false,
             settled: false,
         }
     }
@@ -141,7 +160,7 @@ impl Reservation {
             self.evicted = self.endpoint.evicted_since(&prediction);
         }
         if self.release_prefill() && streamed && self.alone && self.work.measured {
-            self.endpoint.rates().observe(self.work, took);
+            self.endpoint.rates().observe(self.work, took, self.endpoint.load().age(now));
         }
         if streamed {
             self.endpoint.first_tokens().observe(took, now);
@@ -160,6 +179,7 @@ impl Reservation {
     pub fn not_computed(&mut self) {
         self.pending = None;
         self.watch = None;
+        self.take_back();
     }
 
     /// The engine refused the request or did not finish it: how it counts it is not known.
@@ -179,6 +199,13 @@ impl Reservation {
         }
     }
 
+    /// It is not computed after all.
+    fn take_back(&mut self) {
+        if self.queued && !std::mem::replace(&mut self.taken_back, true) {
+            self.endpoint.load().take_back(self.work, self.since);
+        }
+    }
+
     fn release_prefill(&mut self) -> bool {
         let was_queued = std::mem::take(&mut self.queued);
         if was_queued {
@@ -193,6 +220,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         // What never began to answer is not known to be counted.
         self.settle();
+        self.take_back();
         self.release_prefill();
         self.endpoint.load().in_flight.fetch_sub(1, Ordering::Relaxed);
     }
@@ -243,21 +271,21 @@ impl Rates {
 
     /// Prompt tokens computed and fetched per second, where the other endpoints make one expect that
     /// `expected` are computed.
-    pub(crate) fn against(&self, expected: f64) -> (f64, f64) {
+    pub(crate) fn against(&self, expected: f64, age: Duration) -> (f64, f64) {
         let (prefill, fetch) = &*self.learned.lock();
-        let rate = prefill.against(expected);
-        (rate, fetch_rate(fetch, rate))
+        let rate = prefill.against(expected, age);
+        (rate, fetch_rate(fetch, rate, age))
     }
 
     /// What is fetched besides computing takes the time that computing does not.
     #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
-    pub(crate) fn observe(&self, work: Work, took: Duration) {
+    pub(crate) fn observe(&self, work: Work, took: Duration, age: Duration) {
         let (prefill, fetch) = &mut *self.learned.lock();
         if work.fetched == 0 {
-            prefill.observe(work.computed, took);
+            prefill.observe(work.computed, took.as_secs_f64(), age);
         } else if let Some(rate) = prefill.get() {
-            let computing = Duration::from_secs_f64(work.computed as f64 / rate.max(1.0));
-            fetch.observe(u64::from(work.fetched), took.saturating_sub(computing));
+            let computing = work.computed as f64 / rate.max(1.0);
+            fetch.observe(u64::from(work.fetched), took.as_secs_f64() - computing, age);
         }
     }
 

@@ -74,7 +74,7 @@ impl Monitor {
             if scraped.is_err() {
                 // It may come back as another engine: ask anew when it does.
                 card_asked = None;
-                self.ranks.endpoints().iter().for_each(|e| e.rates().reset());
+                self.ranks.endpoints().iter().for_each(|e| e.forget_pace());
             }
             tokio::time::sleep(jittered(self.interval, &mut jitter)).await;
         }

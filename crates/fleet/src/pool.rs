@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use kvasir_balance::{
     Candidate, DEFAULT_PROMPT_TOKENS, Load, Members, Miss, Needs, Note, Reason, SelectionSpec,
-    SessionSource, expected_rate, next_typical_prompt,
+    SessionSource, even_out, expected_rate, next_typical_prompt,
 };
 use kvasir_inventory::{Inventory, Overlap, Trust};
 
@@ -302,7 +302,10 @@ impl Pool {
             pending: pending[place],
             ..self.candidate(place, evidence, median_rate, now)
         };
-        let candidates: Vec<Candidate> = (0..evidence.endpoints.len()).map(candidate).collect();
+        let mut candidates: Vec<Candidate> = (0..evidence.endpoints.len()).map(candidate).collect();
+        let recent: Vec<(f64, f64)> =
+            evidence.endpoints.iter().map(|member| member.load().recent_work(now)).collect();
+        even_out(&mut candidates, &recent);
         let members = Members { candidates: &candidates, exclusions, first_attempt };
         let chosen = state.select(&query, &members, clock);
         let id = state.decisions();
@@ -371,7 +374,7 @@ impl Pool {
         let signals = member.signals();
         let blocks = self.selecting.gathers().blocks;
         let expected = expected_rate(median_rate, member.weight());
-        let (prefill_rate, fetch_rate) = member.rates().against(expected);
+        let (prefill_rate, fetch_rate) = member.rates().against(expected, member.load().age(now));
         Candidate {
             id: member.id(),
             overlap: known.overlap,
@@ -380,7 +383,7 @@ impl Pool {
             load: Load {
                 in_flight: member.in_flight(),
                 queued_prefill_tokens: member.queued_prefill_tokens().saturating_add(foreign),
-                recent_work: member.load().recent_work(now),
+                recent_work: 0.0,
                 waiting: signals.waiting_requests(),
                 kv_usage: signals.kv_usage,
             },

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kvasir_balance::{
     Candidate, DEFAULT_PROMPT_TOKENS, EndpointId, Exclusion, Load, Members, Outcome, PrefillRate,
-    Prefix, Query, RecentWork, expected_rate, fetch_rate, foreign_waiting, median_rate,
+    Prefix, Query, RecentWork, even_out, expected_rate, fetch_rate, foreign_waiting, median_rate,
     next_typical_prompt,
 };
 use kvasir_fleet::pending::{Chain, PendingClaim, PendingPrefixes, PromptKeys};
@@ -198,7 +198,8 @@ impl Gateway {
         let pending = pending.into_iter().next().unwrap_or_default();
         let median = median_rate(self.members.iter().filter_map(Member::timed));
         let blocks = self.player.gathers_blocks();
-        self.members
+        let mut candidates: Vec<Candidate> = self
+            .members
             .iter()
             .map(|member| {
                 let overlap = member.following.picture.credited(&overlaps);
@@ -209,7 +210,12 @@ impl Gateway {
                     ..member.candidate(overlap, self.typical_prompt, median, blocks, now)
                 }
             })
-            .collect()
+            .collect();
+        let now = Duration::from_nanos(now);
+        let recent: Vec<(f64, f64)> =
+            self.members.iter().map(|m| (m.recent.get(now), m.recent.missing(now))).collect();
+        even_out(&mut candidates, &recent);
+        candidates
     }
 
     /// What speaks against each engine.
@@ -239,7 +245,8 @@ impl Gateway {
         let Some(member) = self.members.get_mut(usize::from(reservation.replica)) else { return };
         if member.release_prefill(reservation) && reservation.alone && reservation.measured {
             let took = Duration::from_nanos(now.saturating_sub(reservation.since));
-            member.rate.observe(reservation.prefill_tokens, took);
+            let now = Duration::from_nanos(now);
+            member.rate.observe(reservation.prefill_tokens, took.as_secs_f64(), now);
         }
     }
 
@@ -279,7 +286,7 @@ impl Gateway {
 
     /// An engine's metrics were read; `None` if it could not be reached, and may come back as
     /// another one.
-    pub(crate) fn scraped(&mut self, replica: u16, signals: Option<Signals>) {
+    pub(crate) fn scraped(&mut self, replica: u16, signals: Option<Signals>, now: Time) {
         let Some(member) = self.members.get_mut(usize::from(replica)) else { return };
         member.reachable = signals.is_some();
         match signals {
@@ -293,6 +300,7 @@ impl Gateway {
                 member.following.gone();
                 member.signals = Signals::default();
                 member.rate = PrefillRate::default();
+                member.recent = RecentWork::new(Duration::from_nanos(now));
             }
         }
     }
@@ -343,7 +351,8 @@ impl Member {
         blocks: bool,
         now: Time,
     ) -> Candidate {
-        let prefill_rate = self.rate.against(expected_rate(median_rate, self.weight));
+        let prefill_rate =
+            self.rate.against(expected_rate(median_rate, self.weight), Duration::from_nanos(now));
         let Signals { running, waiting, own_in_flight, .. } = self.signals;
         let foreign = u64::from(foreign_waiting(running, waiting, own_in_flight));
         Candidate {
@@ -355,13 +364,13 @@ impl Member {
                 queued_prefill_tokens: self
                     .queued_prefill_tokens
                     .saturating_add(foreign.saturating_mul(typical_prompt)),
-                recent_work: self.recent.get(Duration::from_nanos(now)),
+                recent_work: 0.0,
                 waiting: waiting.map(whole),
                 kv_usage: self.signals.kv_usage,
             },
             weight: self.weight,
             prefill_rate,
-            fetch_rate: fetch_rate(&PrefillRate::default(), prefill_rate),
+            fetch_rate: fetch_rate(&PrefillRate::default(), prefill_rate, Duration::ZERO),
             capacity_blocks: self.card.blocks.filter(|_| blocks),
             resident_blocks: blocks.then(|| self.resident_blocks()),
             ..Candidate::default()

@@ -135,7 +135,7 @@ impl<'a> World<'a> {
             Event::Scrape { pair } => self.scrape(pair),
             Event::Scraped { pair, signals } => {
                 if let Some(gateway) = self.gateways.get_mut(usize::from(pair.gateway)) {
-                    gateway.scraped(pair.replica, Some(signals));
+                    gateway.scraped(pair.replica, Some(signals), self.now);
                 }
             }
             Event::Kill { restart } => self.kill(restart),

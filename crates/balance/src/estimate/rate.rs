@@ -13,12 +13,13 @@ pub const DEFAULT_PREFILL_RATE: f64 = 8_000.0;
 /// was measured.
 const FETCHED_OVER_COMPUTED: f64 = 8.0;
 
-/// Tokens per second, learned from streamed answers.
+/// Tokens per second, learned from streamed answers. Moments are those of any steady clock.
 #[derive(Clone, Debug, Default)]
 pub struct PrefillRate {
     samples: u32,
     tokens: f64,
     seconds: f64,
+    at: Duration,
 }
 
 impl PrefillRate {
@@ -28,6 +29,8 @@ impl PrefillRate {
     const DROPPED: u32 = 2;
     /// Samples weigh less as so many tokens came after them.
     const WINDOW: f64 = 300_000.0;
+    /// And half after so many seconds: who was slow once and is avoided is tried again.
+    const HALF_LIFE: f64 = 300.0;
     /// An answer that took so many times as long as expected was held up by something else, or the
     /// engine has become slow: then more of them follow.
     const SLOWEST: f64 = 4.0;
@@ -46,19 +49,20 @@ impl PrefillRate {
     /// Tokens per second, where the other endpoints make one expect `expected`: that until something
     /// was seen, and what was seen as far as it differs by more than chance.
     #[must_use]
-    pub fn against(&self, expected: f64) -> f64 {
-        let expected = expected.max(1.0);
-        let seen = (self.tokens + Self::PRIOR) / (self.seconds + Self::PRIOR / expected);
+    pub fn against(&self, expected: f64, now: Duration) -> f64 {
+        let (expected, kept) = (expected.max(1.0), self.kept(now));
+        let (tokens, seconds) = (self.tokens * kept, self.seconds.max(0.0) * kept);
+        let seen = (tokens + Self::PRIOR) / (seconds + Self::PRIOR / expected);
         let off = (seen / expected).ln();
         let sure = off.powi(4) / (off.powi(4) + Self::NOISE.powi(4));
         expected * (off * sure).exp()
     }
 
-    /// `tokens` tokens that waited for no others `took` so long.
+    /// `tokens` tokens that waited for no others took so many seconds; of what is left when a known
+    /// part is taken away, the seconds can be negative by chance.
     #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
-    pub fn observe(&mut self, tokens: u64, took: Duration) {
-        let seconds = took.as_secs_f64();
-        if tokens < Self::LEAST_TOKENS || seconds <= 0.0 {
+    pub fn observe(&mut self, tokens: u64, seconds: f64, now: Duration) {
+        if tokens < Self::LEAST_TOKENS || !seconds.is_finite() {
             return;
         }
         self.samples = self.samples.saturating_add(1);
@@ -67,9 +71,15 @@ impl PrefillRate {
         }
         let tokens = tokens as f64;
         let slowest = self.get().map_or(f64::INFINITY, |rate| Self::SLOWEST * tokens / rate);
-        let kept = (-tokens / Self::WINDOW).exp();
+        let kept = self.kept(now) * (-tokens / Self::WINDOW).exp();
         self.tokens = self.tokens * kept + tokens;
         self.seconds = self.seconds * kept + seconds.min(slowest);
+        self.at = self.at.max(now);
+    }
+
+    /// How much of what was seen still counts.
+    fn kept(&self, now: Duration) -> f64 {
+        0.5_f64.powf(now.saturating_sub(self.at).as_secs_f64() / Self::HALF_LIFE)
     }
 }
 
@@ -92,21 +102,23 @@ pub fn expected_rate(median: f64, weight: u32) -> f64 {
 /// Tokens per second fetched from slower tiers of the cache, as far as `learned`, by an endpoint that
 /// computes `prefill_rate`.
 #[must_use]
-pub fn fetch_rate(learned: &PrefillRate, prefill_rate: f64) -> f64 {
-    learned.get().unwrap_or(prefill_rate * FETCHED_OVER_COMPUTED).max(1.0)
+pub fn fetch_rate(learned: &PrefillRate, prefill_rate: f64, now: Duration) -> f64 {
+    learned.against(prefill_rate * FETCHED_OVER_COMPUTED, now)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const NOW: Duration = Duration::from_secs(1_000);
+
     fn seen(samples: &[(u64, f64)]) -> PrefillRate {
         let mut rate = PrefillRate::default();
         for _ in 0..PrefillRate::DROPPED {
-            rate.observe(1_000, Duration::from_secs(100));
+            rate.observe(1_000, 100.0, NOW);
         }
         for (tokens, seconds) in samples {
-            rate.observe(*tokens, Duration::from_secs_f64(*seconds));
+            rate.observe(*tokens, *seconds, NOW);
         }
         rate
     }
@@ -115,7 +127,7 @@ mod tests {
     fn the_first_samples_and_short_prompts_do_not_count() {
         assert_eq!(seen(&[]).get(), None);
         assert_eq!(seen(&[(10, 100.0), (1_000, 1.0)]).get(), Some(1_000.0));
-        assert!((seen(&[]).against(5_000.0) - 5_000.0).abs() < 1e-6);
+        assert!((seen(&[]).against(5_000.0, NOW) - 5_000.0).abs() < 1e-6);
     }
 
     #[test]
@@ -135,20 +147,22 @@ mod tests {
 
     #[test]
     fn chance_is_no_difference_and_a_slow_engine_is_one() {
-        let usual = seen(&[(3_000, 0.32); 40]).against(10_000.0);
+        let usual = seen(&[(3_000, 0.32); 40]).against(10_000.0, NOW);
         assert!((usual / 10_000.0 - 1.0).abs() < 0.02, "{usual}");
-        let slow = seen(&[(3_000, 0.9); 200]).against(10_000.0);
+        let slow = seen(&[(3_000, 0.9); 200]).against(10_000.0, NOW);
         assert!((slow / 3_333.0 - 1.0).abs() < 0.2, "{slow}");
-        let fast = seen(&[(3_000, 0.1); 200]).against(10_000.0);
+        let fast = seen(&[(3_000, 0.1); 200]).against(10_000.0, NOW);
         assert!((fast / 30_000.0 - 1.0).abs() < 0.4, "{fast}");
     }
 
     #[test]
-    fn an_engine_that_becomes_slow_is_noticed() {
+    fn an_engine_that_becomes_slow_is_noticed_and_forgiven() {
         let mut samples = vec![(3_000, 0.3); 200];
         samples.extend([(3_000, 0.9); 120]);
-        let rate = seen(&samples).against(10_000.0);
-        assert!(rate < 5_500.0, "{rate}");
+        let rate = seen(&samples);
+        let at = |minutes: u64| rate.against(10_000.0, NOW + Duration::from_secs(60 * minutes));
+        assert!(at(0) < 5_500.0, "{}", at(0));
+        assert!(at(30) > 9_000.0, "{}", at(30));
     }
 
     #[test]
@@ -161,7 +175,14 @@ mod tests {
 
     #[test]
     fn fetching_is_quicker_than_computing_until_measured() {
-        assert!((fetch_rate(&seen(&[]), 1_000.0) - 8_000.0).abs() < 1e-6);
-        assert!((fetch_rate(&seen(&[(1_000, 0.5)]), 1_000.0) - 2_000.0).abs() < 1e-6);
+        let fetched = |samples: &[(u64, f64)]| fetch_rate(&seen(samples), 1_000.0, NOW);
+        assert!((fetched(&[]) - 8_000.0).abs() < 1e-6);
+        // One that was held up says little.
+        assert!(fetched(&[(1_000, 30.0)]) > 1_000.0, "{}", fetched(&[(1_000, 30.0)]));
+        let slow = fetched(&[(1_000, 0.5); 300]);
+        assert!((slow / 2_000.0 - 1.0).abs() < 0.3, "{slow}");
+        // Noise on both sides of nothing is nothing, not half of it.
+        let quick = [(1_000, 0.02), (1_000, -0.02)].repeat(150);
+        assert!(fetched(&quick) > 30_000.0, "{}", fetched(&quick));
     }
 }

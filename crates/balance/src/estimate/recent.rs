@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
+use crate::view::Candidate;
+
 /// What reading its context during an answer costs, in parts of computing it: about so much for
 /// answers of some hundred tokens on today's accelerators.
 pub(crate) const READING: f64 = 0.1;
 
 /// Work given to an endpoint, in prompt tokens to be computed; that of answers is taken to be a tenth
-/// of their prompts. Each token counts half after fifteen minutes.
+/// of their prompts. Each token counts half after fifteen minutes. Moments are those of any steady
+/// clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecentWork {
+    began: Duration,
     tokens: f64,
     at: Duration,
 }
@@ -17,18 +21,57 @@ pub struct RecentWork {
 impl RecentWork {
     const HALF_LIFE: f64 = 900.0;
 
-    /// A request of `prompt` tokens, `computed` of them not cached, at a moment of any steady clock.
-    #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+    /// Of an endpoint that can be given work from now on.
+    #[must_use]
+    pub fn new(now: Duration) -> Self {
+        Self { began: now, tokens: 0.0, at: now }
+    }
+
+    /// A request of `prompt` tokens, `computed` of them not cached.
     pub fn add(&mut self, computed: u64, prompt: u64, now: Duration) {
-        self.tokens = self.get(now) + computed as f64 + READING * prompt as f64;
+        self.tokens = self.get(now) + Self::tokens(computed, prompt);
+        self.at = self.at.max(now);
+    }
+
+    /// A request that was added at the moment `since` will not be computed.
+    pub fn take_back(&mut self, computed: u64, prompt: u64, since: Duration, now: Duration) {
+        let left = Self::tokens(computed, prompt) * left_after(now.saturating_sub(since));
+        self.tokens = (self.get(now) - left).max(0.0);
         self.at = self.at.max(now);
     }
 
     /// As it counts at this moment, in tokens.
     #[must_use]
     pub fn get(&self, now: Duration) -> f64 {
-        let age = now.saturating_sub(self.at).as_secs_f64();
-        self.tokens * 0.5_f64.powf(age / Self::HALF_LIFE)
+        self.tokens * left_after(now.saturating_sub(self.at))
+    }
+
+    /// What [`get`](Self::get) lacks because it began only lately, in parts of a whole.
+    #[must_use]
+    pub fn missing(&self, now: Duration) -> f64 {
+        left_after(now.saturating_sub(self.began))
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+    fn tokens(computed: u64, prompt: u64) -> f64 {
+        computed as f64 + READING * prompt as f64
+    }
+}
+
+fn left_after(time: Duration) -> f64 {
+    0.5_f64.powf(time.as_secs_f64() / RecentWork::HALF_LIFE)
+}
+
+/// Sets the candidates' recent work from [`RecentWork::get`] and [`RecentWork::missing`] of each, in
+/// their order: whoever began later than the first is taken to have had the mean until then, so that
+/// nobody has to catch up.
+pub fn even_out(candidates: &mut [Candidate], recent: &[(f64, f64)]) {
+    let sums = |(w, k): (f64, f64), (work, missing): &(f64, f64)| (w + work, k + 1.0 - missing);
+    let (work, known) = recent.iter().fold((0.0, 0.0), sums);
+    let mean = if known > 1e-6 { work / known } else { 0.0 };
+    let least = recent.iter().map(|(_, missing)| *missing).fold(1.0, f64::min);
+    for (candidate, (work, missing)) in candidates.iter_mut().zip(recent) {
+        candidate.load.recent_work = work + mean * (missing - least);
     }
 }
 
@@ -50,5 +93,21 @@ mod tests {
         close(31, 600.0, &work);
         // A clock that jumps back changes nothing.
         close(0, 1_200.0, &work);
+        work.take_back(500, 1_000, minutes(16), minutes(31));
+        close(31, 300.0, &work);
+    }
+
+    #[test]
+    fn newcomers_have_had_the_mean() {
+        let evened = |recent: &[(f64, f64)]| {
+            let mut fleet = vec![Candidate::default(); recent.len()];
+            even_out(&mut fleet, recent);
+            fleet.iter().map(|candidate| candidate.load.recent_work).collect::<Vec<f64>>()
+        };
+        let found = evened(&[(900.0, 0.0), (1_100.0, 0.0), (0.0, 1.0), (100.0, 0.5)]);
+        let mean = 2_100.0 / 2.5;
+        let wanted = [900.0, 1_100.0, mean, 100.0 + mean / 2.0];
+        assert!(found.iter().zip(wanted).all(|(found, w)| (found - w).abs() < 1e-9), "{found:?}");
+        assert!(evened(&[(0.0, 1.0), (300.0, 1.0)])[0].abs() < 1e-9);
     }
 }

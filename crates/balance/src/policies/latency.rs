@@ -10,13 +10,13 @@
 //! wait     = Q / r
 //! share    = own + 0.1 * P / r
 //! pressure = 1 + clamp((kv_usage - 0.9) / 0.1, 0, 1)
-//! turn     = clamp(4 * (W - w) / (w + 2 s), -1, 4) * share + 0.05 * max(0, W - w)
-//! latency  = pressure * (1.5 * wait + 2 * own) + n * share + turn
-//! ttft     = pressure * (1.5 * wait + 2 * own) + n / 4 * share + turn
+//! turn     = clamp(4 * (W - w) / (w + 2 s), -1, 4) * share + min(0.05 * max(0, W - w), 2.5 * P / r)
+//! latency  = pressure * (1.5 * wait + 4 * own) + n * share + turn
+//! ttft     = pressure * (1.5 * wait + 4 * own) + n / 4 * share + turn
 //! ```
 //!
-//! - `own` counts twice: for this request, and for the next one that comes there. `wait` counts more
-//!   than once because a queue is known roughly, and engines serve answers meanwhile.
+//! - `own` counts for this request and for the next three: computing what is cached elsewhere takes
+//!   time from all who come. `wait` counts more than once because a queue is known roughly, and engines serve answers meanwhile.
 //! - `n * share` is what this request takes from the answers in flight there: engines compute prompts
 //!   and answers in the same steps, and read its context in each step of its answer. Where the first
 //!   token counts, what is left of that is a sign of how crowded an engine is.
@@ -24,9 +24,9 @@
 //!   that is part of `Q`.
 //! - In an engine whose cache is in use nearly whole a request waits for others to end.
 //! - `turn` spreads the work where little else tells candidates apart: who was given more than the
-//!   others lately is dearer, and who is new cheaper, by one share at most. Its second part copies a
-//!   prefix that many requests share to one more endpoint, sooner or later, however little each of
-//!   them has to compute.
+//!   others lately is dearer, and who was given less cheaper. Its second part copies a prefix that
+//!   many requests share to one more endpoint, sooner or later, however little each of them has to
+//!   compute. Whoever is new is taken to have had the mean before.
 //!
 //! Costs within the larger of 5 % and 5 ms of the lowest tie: the fewest tokens to compute win, then
 //! the fewest in flight, then the least work lately, then a seeded random one. Nothing here is a
@@ -43,8 +43,8 @@ use crate::view::{Candidate, FleetView, Load};
 /// Relative and absolute (seconds) width of a tie.
 const TIE_RATIO: f64 = 0.05;
 const TIE_SECONDS: f64 = 0.005;
-/// A prefill counts for this request and for the next one.
-const OWN: f64 = 2.0;
+/// A prefill counts for this request and for the next ones.
+const OWN: f64 = 4.0;
 /// A second of waiting is worth so many.
 const WAIT: f64 = 1.5;
 /// Use of a cache from which on requests wait for others to end.
@@ -57,8 +57,10 @@ const TURN: f64 = 4.0;
 const TURN_SECONDS: f64 = 2.0;
 /// Least and most of it.
 const TURN_RANGE: (f64, f64) = (-1.0, 4.0);
-/// What a second of more work than the mean costs whatever the request.
+/// What a second of more work than the mean costs whatever the request, and how many times computing
+/// the whole prompt at most: enough to compute it elsewhere.
 const AHEAD: f64 = 0.05;
+const COPY: f64 = 2.5;
 
 /// Takes the candidate with the least added latency.
 #[derive(Clone, Copy, Debug, Default)]
@@ -135,6 +137,8 @@ struct Estimate {
     own: f64,
     /// What it takes from others: its prefill, and reading its context.
     share: f64,
+    /// Computing the whole prompt.
+    whole: f64,
     in_flight: f64,
     pressure: f64,
     /// Work it was given lately.
@@ -148,12 +152,14 @@ impl Estimate {
         let rate = candidate.prefill_rate.max(1.0);
         let fetch = f64::from(candidate.fetched()) / candidate.fetch_rate.max(1.0);
         let own = candidate.uncached(query.prompt_tokens) as f64 / rate + fetch;
+        let whole = query.prompt_tokens as f64 / rate;
         let used = load.kv_usage.unwrap_or(0.0);
         let over = (used - PRESSED_FROM) / (1.0 - PRESSED_FROM);
         Self {
             wait: load.queued_prefill_tokens as f64 / rate,
             own,
-            share: own + READING * query.prompt_tokens as f64 / rate,
+            share: own + READING * whole,
+            whole,
             in_flight: f64::from(load.in_flight),
             pressure: 1.0 + over.clamp(0.0, 1.0),
             work: load.recent_work / rate,
@@ -167,7 +173,7 @@ impl Estimate {
     fn turn(&self, mean: f64) -> f64 {
         let (ahead, (least, most)) = (self.work - mean, TURN_RANGE);
         let shares = (TURN * ahead / (mean + TURN_SECONDS)).clamp(least, most);
-        shares * self.share + AHEAD * ahead.max(0.0)
+        shares * self.share + (AHEAD * ahead.max(0.0)).min(COPY * self.whole)
     }
 }
 

@@ -120,7 +120,7 @@ impl World<'_> {
         let Some(gateway) = self.gateways.get_mut(usize::from(pair.gateway)) else { return };
         let Some(replica) = self.replicas.get(usize::from(pair.replica)) else { return };
         if !replica.up {
-            gateway.scraped(pair.replica, None);
+            gateway.scraped(pair.replica, None, self.now);
             return;
         }
         let shown = replica.shown();
