@@ -87,16 +87,16 @@ fn assert_scores(choice: &Choice, expected: &[f64]) {
 
 #[test]
 fn latency_costs_are_the_documented_formula() {
-    // P = 1000: 1.5 wait + 4 own + n * (own + 0.1 * P / r).
+    // P = 1000: 1.5 wait + 4 own + 0.6 n * (own + 0.1 * P / r).
     let rows = [
         (0, 0, 0, 1000.0),      // own 1.0              4.0
         (600, 0, 0, 1000.0),    // own 0.4              1.6
-        (600, 4, 0, 1000.0),    // own 0.4, n 4         1.6 + 4 * 0.5
+        (600, 4, 0, 1000.0),    // own 0.4, n 4         1.6 + 2.4 * 0.5
         (600, 0, 2000, 1000.0), // own 0.4, wait 2      3.0 + 1.6
         (0, 0, 0, 4000.0),      // own 0.25             1.0
     ];
     let choice = choose(PolicyKind::Latency, 1000, &rows, 0).unwrap();
-    assert_scores(&choice, &[4.0, 1.6, 3.6, 4.6, 1.0]);
+    assert_scores(&choice, &[4.0, 1.6, 2.8, 4.6, 1.0]);
     assert_eq!((choice.index, choice.reason), (4, Reason::LeastLatencyCold));
     // A quarter of n * share.
     let choice = choose(PolicyKind::Ttft, 1000, &rows, 0).unwrap();

@@ -11,14 +11,15 @@
 //! share    = own + 0.1 * P / r
 //! pressure = 1 + clamp((kv_usage - 0.9) / 0.1, 0, 1)
 //! turn     = clamp(4 * (W - w) / (w + 2 s), -1, 4) * share + min(0.05 * max(0, W - w), 2.5 * P / r)
-//! latency  = pressure * (1.5 * wait + 4 * own) + n * share + turn
-//! ttft     = pressure * (1.5 * wait + 4 * own) + n / 4 * share + turn
+//! latency  = pressure * (1.5 * wait + 4 * own) + 0.6 * n * share + turn
+//! ttft     = pressure * (1.5 * wait + 4 * own) + 0.25 * n * share + turn
 //! ```
 //!
 //! - `own` counts for this request and for the next three: computing what is cached elsewhere takes
 //!   time from all who come. `wait` counts more than once because a queue is known roughly, and engines serve answers meanwhile.
-//! - `n * share` is what this request takes from the answers in flight there: engines compute prompts
-//!   and answers in the same steps, and read its context in each step of its answer. Where the first
+//! - `n * share` is what this request takes from the answers in flight there, as far as they do not
+//!   end before: engines compute prompts and answers in the same steps, and read its context in each
+//!   step of its answer. Where the first
 //!   token counts, what is left of that is a sign of how crowded an engine is.
 //! - What is pending costs this request nothing of its own: it waits until that is computed, and
 //!   that is part of `Q`.
@@ -49,7 +50,9 @@ const OWN: f64 = 4.0;
 const WAIT: f64 = 1.5;
 /// Use of a cache from which on requests wait for others to end.
 const PRESSED_FROM: f64 = 0.9;
-/// How much of what a request takes from answers in flight counts for `ttft`.
+/// How much of what a request takes from each answer in flight counts: some end before.
+const ANSWERS: f64 = 0.6;
+/// And for `ttft`.
 const CROWD: f64 = 0.25;
 /// How many shares twice the mean work makes a request dearer by.
 const TURN: f64 = 4.0;
@@ -81,7 +84,7 @@ impl Policy for Latency {
         view: &FleetView<'_>,
         moment: &mut Moment<'_>,
     ) -> Option<Choice> {
-        cheapest(query, view.candidates, moment.rng, 1.0)
+        cheapest(query, view.candidates, moment.rng, ANSWERS)
     }
 }
 
@@ -185,5 +188,5 @@ pub(crate) fn expected_ttft(query: &Query<'_>, candidate: &Candidate) -> f64 {
 
 /// Seconds added to this request, to those in flight and to the next one, fairness left aside.
 pub(crate) fn latency_cost(query: &Query<'_>, candidate: &Candidate) -> f64 {
-    Estimate::of(query, candidate).added(1.0)
+    Estimate::of(query, candidate).added(ANSWERS)
 }
