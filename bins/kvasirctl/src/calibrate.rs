@@ -25,13 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Measures, fits, compares and reports; ends early on SIGINT or SIGTERM.
 pub(crate) async fn run(args: CalibrateArgs) -> Result<Ended> {
     let stopped = stop::requested()?;
-    let limit = Duration::from_secs(args.time_limit);
-    let calibrated = tokio::time::timeout(limit + PATIENCE, calibrate(&args));
     tokio::select! {
-        done = calibrated => {
-            done.with_context(|| format!("not done within {} s", (limit + PATIENCE).as_secs()))??;
-            Ok(Ended::Done)
-        }
+        done = calibrate(&args) => done.map(|()| Ended::Done),
         () = stopped => Ok(Ended::Interrupted),
     }
 }
@@ -39,13 +34,30 @@ pub(crate) async fn run(args: CalibrateArgs) -> Result<Ended> {
 async fn calibrate(args: &CalibrateArgs) -> Result<()> {
     let begun = Instant::now();
     let limit = Duration::from_secs(args.time_limit);
-    let patience = PATIENCE.min(limit);
+    let whole = limit + PATIENCE;
     let headers = args.headers.iter().cloned().collect();
+    let patience = PATIENCE.min(limit);
     let client = EngineClient::new(args.engine.clone(), args.model.clone(), headers, patience);
-    let limits = engine::ask(&client, &args.model, &args.limits).await?;
+    let mut report = within(begun, whole, fitted(&client, args, begun)).await?;
+    if !args.no_check {
+        let (limits, fitted) = (&report.limits, &report.fitted);
+        let checked = check::check(&client, args, limits, fitted, begun + limit);
+        // What was fitted is worth showing all the same.
+        match within(begun, whole, checked).await {
+            Ok(compared) => report.compared = Some(compared),
+            Err(error) => report.check_error = Some(format!("{error:#}")),
+        }
+    }
+    print(args, &report)
+}
+
+/// Everything but the comparison.
+async fn fitted(client: &EngineClient, args: &CalibrateArgs, begun: Instant) -> Result<Report> {
+    let limits = engine::ask(client, &args.model, &args.limits).await?;
     // A workload to compare needs time of its own.
     let part = if args.no_check { 1.0 } else { 0.75 };
-    let measurement = measure::measure(&client, args, &limits, begun + limit.mul_f64(part)).await?;
+    let until = begun + Duration::from_secs(args.time_limit).mul_f64(part);
+    let measurement = measure::measure(client, args, &limits, until).await?;
     if measurement.rounds < args.repeats {
         say(&format!(
             "time ran short: {} of {} rounds were measured",
@@ -55,27 +67,26 @@ async fn calibrate(args: &CalibrateArgs) -> Result<()> {
     let observations: Vec<Observation> =
         measurement.all.iter().map(|measured| measured.observation.clone()).collect();
     let fitted = fit(&observations)?;
-    let mut report = Report {
+    Ok(Report {
         engine: args.engine.to_string(),
         model: args.model.clone(),
+        batches_cut: args.batches.iter().any(|answers| *answers > limits.max_num_seqs),
         limits,
         measurement,
         fitted,
         compared: None,
-    };
-    if !args.no_check {
-        let compared =
-            check::check(&client, args, &report.limits, &report.fitted, begun + limit).await;
-        match compared {
-            Ok(compared) => report.compared = Some(compared),
-            Err(error) => {
-                // What was fitted is worth showing all the same.
-                print(args, &report)?;
-                return Err(error.context("comparing a workload"));
-            }
-        }
-    }
-    print(args, &report)
+        check_error: None,
+    })
+}
+
+/// Does it, but not for longer than `most` after `begun`.
+async fn within<T>(
+    begun: Instant,
+    most: Duration,
+    doing: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let done = tokio::time::timeout_at((begun + most).into(), doing).await;
+    done.with_context(|| format!("not done within {} s", most.as_secs()))?
 }
 
 fn print(args: &CalibrateArgs, report: &Report) -> Result<()> {

@@ -83,6 +83,7 @@ async fn known_costs_are_found_again() {
     assert_eq!(found["points"][0]["samples"], 3);
     assert_eq!(found["limits"]["cache_tokens"], 16_000);
     assert_eq!(found["limits"]["assumed"], json!([]));
+    assert_eq!((&found["notes"], &found["check_error"]), (&json!([]), &Value::Null));
     // The simulator with these costs is the engine: the same workload takes the same time.
     let check = &found["check"];
     assert_eq!(check["requests"], 10);
@@ -119,6 +120,40 @@ async fn what_cannot_be_measured_is_said() {
         assert_eq!(output.status.code(), Some(1), "{args}");
         assert!(text(&output.stderr).contains(part), "{args}: {}", text(&output.stderr));
         assert_eq!(text(&output.stdout), "");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_without_a_comparison_is_a_model() {
+    let server = engine().await;
+    // Told a longer context than the engine has, the check asks for more than it takes.
+    let args = format!(
+        "--engine {} --model known --repeats 1 --prompts 8,400,900 --answer-tokens 8 --batches 6 \
+         --max-num-batched-tokens 512 --max-num-seqs 1 --max-model-len 8192 --check-requests 10",
+        server.url()
+    );
+    let json = calibrate(&format!("{args} --json")).await;
+    let tables = calibrate(&args).await;
+    let apart = "step_overhead and per_request cannot be told apart";
+    let failed = "the comparison of a workload failed: ";
+    assert_eq!(json.status.code(), Some(0), "{}", text(&json.stderr));
+    let found: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert!(found["check"].is_null(), "{found:#}");
+    let error = found["check_error"].as_str().unwrap();
+    assert!(error.contains("/v1/completions") && error.contains("status 400"), "{error}");
+    let notes: Vec<&str> =
+        found["notes"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(notes.len(), 3, "{notes:?}");
+    assert_eq!(notes[0], "--batches are not measured: max_num_seqs is 1");
+    assert!(notes[1].contains(apart), "{notes:?}");
+    assert_eq!(notes[2], format!("{failed}{error}"));
+    assert!(found["cost"]["per_token"].as_f64().unwrap() > 0.0, "{found:#}");
+    let out = text(&tables.stdout);
+    assert_eq!(tables.status.code(), Some(0), "{}", text(&tables.stderr));
+    assert!(out.contains("For kvasirctl simulate:"), "{out}");
+    for part in [apart, failed] {
+        let said = |line: &str| line.starts_with("note: ") && line.contains(part);
+        assert!(out.lines().any(said), "{out}");
     }
 }
 

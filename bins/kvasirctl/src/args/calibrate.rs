@@ -11,8 +11,8 @@ const HELP: &str = "The engine must be idle: whatever else it does is measured, 
     random token ids, so that nothing of them is cached; their answers are thrown away. Nothing is \
     changed at the engine, but its cache holds these prompts afterwards.
 
-Exit status 0 when a model was fitted, however good; the numbers say how good. See \
-    docs/simulation.md.";
+Exit status 0 when a model was fitted, however good: the numbers say how good, and notes what \
+    they lack, such as a comparison that failed. See docs/simulation.md.";
 
 /// Times an idle engine's answers, fits the simulator's cost model to them, and compares a small
 /// workload on the engine with the same one simulated.
@@ -42,7 +42,8 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "N,M", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) prompts: Vec<u32>,
-    /// How many answers at a time, for the time of a step that serves several.
+    /// How many answers at a time, for the time of a step that serves several; those above
+    /// max-num-seqs count as that.
     #[arg(long, value_name = "N,M", value_delimiter = ',', default_value = "4,12",
           value_parser = clap::value_parser!(u32).range(2..=256))]
     pub(crate) batches: Vec<u32>,

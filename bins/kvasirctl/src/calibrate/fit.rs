@@ -44,6 +44,9 @@ pub(super) struct Fitted {
     pub(super) cost: CostModel,
     /// Seconds that a request takes besides its steps: HTTP, queues between processes.
     pub(super) request: f64,
+    /// Whether a step with several requests tells `per_request` from `step_overhead`. Without one
+    /// only their sum means something.
+    pub(super) requests_told_apart: bool,
     /// What the model says of each observation.
     pub(super) seconds: Vec<f64>,
 }
@@ -142,7 +145,10 @@ fn fitted(observations: &[Observation], knee: f64, solution: &Solution) -> Fitte
         let row = row(o, knee, 1.0);
         row.counts.iter().zip(&solution.costs).map(|(count, cost)| count * cost).sum()
     };
-    Fitted { cost, request, seconds: observations.iter().map(said).collect() }
+    let requests_told_apart =
+        observations.iter().flat_map(|o| &o.steps).any(|step| step.requests > 1.0);
+    let seconds = observations.iter().map(said).collect();
+    Fitted { cost, request, requests_told_apart, seconds }
 }
 
 fn check(observations: &[Observation]) -> Result<(), FitError> {

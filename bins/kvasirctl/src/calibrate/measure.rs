@@ -23,6 +23,8 @@ const BATCH_PROMPT: u32 = 32;
 const LEAST_PROMPT: u32 = 64;
 /// Requests before the first that counts.
 const WARM_UP: usize = 2;
+/// Marks of one answer that its pace is taken from: their pairs are some 33 thousand.
+const PACE_MARKS: usize = 256;
 /// Ids below this are often special tokens.
 pub(super) const FIRST_ID: u32 = 256;
 
@@ -157,9 +159,19 @@ fn points(args: &CalibrateArgs, limits: &Limits) -> Result<Vec<Point>> {
         );
     }
     let singles = lengths.iter().map(|&prompt| Point { answers: 1, prompt });
-    let batches = args.batches.iter().filter(|answers| **answers <= limits.max_num_seqs);
-    let batches = batches.map(|&answers| Point { answers, prompt: BATCH_PROMPT.min(most) });
+    let batches = batches(&args.batches, limits.max_num_seqs).into_iter();
+    let batches = batches.map(|answers| Point { answers, prompt: BATCH_PROMPT.min(most) });
     Ok(singles.chain(batches).collect())
+}
+
+/// Numbers of answers at a time, none more than the engine runs at once; ascending. Empty where it
+/// runs one.
+fn batches(asked: &[u32], max_num_seqs: u32) -> Vec<u32> {
+    let mut batches: Vec<u32> =
+        asked.iter().map(|answers| *answers.min(&max_num_seqs)).filter(|n| *n > 1).collect();
+    batches.sort_unstable();
+    batches.dedup();
+    batches
 }
 
 fn shuffled(count: usize, rng: &mut Rng) -> Vec<usize> {
@@ -280,8 +292,9 @@ fn common(answers: &[Timed], prompt: u32) -> Option<Common> {
 }
 
 /// Seconds a token, of at least two marks: the median of what all pairs of them say, so that a few
-/// that were seen late change nothing.
+/// that were seen late change nothing. Of many marks, pairs of some.
 fn pace(marks: &[(Instant, u32)]) -> Option<f64> {
+    let marks: Vec<&(Instant, u32)> = thinned(marks).collect();
     let mut slopes = Vec::new();
     for (at, (begun, first)) in marks.iter().enumerate() {
         for (ended, last) in marks.iter().skip(at + 1) {
@@ -293,6 +306,13 @@ fn pace(marks: &[(Instant, u32)]) -> Option<f64> {
     median(&slopes)
 }
 
+/// At most `PACE_MARKS` marks, evenly spaced, the first and the last among them.
+fn thinned(marks: &[(Instant, u32)]) -> impl Iterator<Item = &(Instant, u32)> {
+    let kept = marks.len().min(PACE_MARKS);
+    let (last, gaps) = (marks.len().saturating_sub(1), kept.saturating_sub(1).max(1));
+    (0..kept).filter_map(move |at| marks.get(at * last / gaps))
+}
+
 /// Of numbers in ascending order.
 fn median(sorted: &[f64]) -> Option<f64> {
     let (low, high) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
@@ -300,61 +320,4 @@ fn median(sorted: &[f64]) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn timed(begin: Instant, times: &[(u64, u32)]) -> Timed {
-        let marks = times.iter().map(|(ms, n)| (begin + Duration::from_millis(*ms), *n)).collect();
-        Timed { sent: begin, marks, cached: None }
-    }
-
-    #[test]
-    fn prompts_come_in_chunks_of_the_budget() {
-        let steps = chunks(250, 100);
-        let found: Vec<(f64, f64)> = steps.iter().map(|s| (s.tokens, s.pairs)).collect();
-        assert_eq!(found, [(100.0, 5_050.0), (100.0, 15_050.0), (50.0, 11_275.0)]);
-        assert_eq!(chunks(100, 100).len(), 1);
-    }
-
-    #[test]
-    fn only_steps_that_all_answers_share_count() {
-        let begin = Instant::now();
-        // Both have a second token at 30 ms; one gets two tokens in one piece at 60 ms.
-        let one = timed(begin, &[(10, 1), (20, 2), (30, 3), (45, 4), (60, 5), (75, 6)]);
-        let two = timed(begin, &[(20, 1), (30, 2), (60, 4), (75, 5), (80, 6)]);
-        let step = common(&[one.clone(), two], 100).unwrap();
-        assert!((step.seconds - 0.015).abs() < 1e-9, "{}", step.seconds);
-        // Tokens 4 to 6 of the first read 103 to 105, tokens 3 to 5 of the second 102 to 104.
-        assert!((step.context - 207.0).abs() < 1e-9, "{}", step.context);
-        let late = timed(begin, &[(80, 1), (90, 2)]);
-        assert!(common(&[one, late], 100).is_none());
-    }
-
-    #[test]
-    fn a_piece_that_is_seen_late_changes_no_pace() {
-        let begin = Instant::now();
-        let times: Vec<(u64, u32)> = (0..12).map(|n| (20 * n, n as u32)).collect();
-        let mut late = times.clone();
-        for (at, ms) in [(0, 55), (6, 135), (11, 300)] {
-            late[at].0 = ms;
-        }
-        for times in [times, late] {
-            let pace = pace(&timed(begin, &times).marks).unwrap();
-            assert!((pace - 0.02).abs() < 0.001, "{pace}");
-        }
-    }
-
-    #[test]
-    fn the_middle_of_the_readings_is_fitted_or_the_least() {
-        let of = |which: Reading, readings: &[f64]| {
-            let what = What::FirstToken { prompt: 8 };
-            boil(which, what, true, Vec::new(), readings.to_vec()).map(|m| m.observation.seconds)
-        };
-        assert_eq!(of(Reading::Median, &[9.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(of(Reading::Median, &[9.0, 1.0, 2.0, 3.0]), Some(2.5));
-        assert_eq!(of(Reading::Least, &[9.0, 1.0, 2.0]), Some(1.0));
-        assert_eq!(of(Reading::Median, &[]), None);
-    }
-}
+mod tests;

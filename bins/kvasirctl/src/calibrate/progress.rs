@@ -29,6 +29,13 @@ impl Bar {
     }
 }
 
+/// Where an error ends it, what is said next begins on a clean line.
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 /// A terminal that cannot be written to is no reason to stop.
 fn write(text: &str) {
     let mut err = stderr().lock();

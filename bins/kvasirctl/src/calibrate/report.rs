@@ -17,7 +17,11 @@ pub(super) struct Report {
     pub(super) limits: Limits,
     pub(super) measurement: Measurement,
     pub(super) fitted: Fitted,
+    /// Whether `--batches` asks for more answers at a time than the engine runs.
+    pub(super) batches_cut: bool,
     pub(super) compared: Option<Compared>,
+    /// Why nothing was compared though it was asked for.
+    pub(super) check_error: Option<String>,
 }
 
 impl Report {
@@ -122,6 +126,22 @@ impl Report {
                     .to_owned(),
             );
         }
+        if self.batches_cut {
+            notes.push(match self.limits.max_num_seqs {
+                0 | 1 => "--batches are not measured: max_num_seqs is 1".to_owned(),
+                most => format!("--batches above max_num_seqs are measured as {most}"),
+            });
+        }
+        if !self.fitted.requests_told_apart {
+            notes.push(
+                "no step served two requests: step_overhead and per_request cannot be told apart, \
+                 only their sum is measured"
+                    .to_owned(),
+            );
+        }
+        if let Some(error) = &self.check_error {
+            notes.push(format!("the comparison of a workload failed: {error}"));
+        }
         notes
     }
 
@@ -169,7 +189,9 @@ impl Report {
             "arguments": self.arguments(),
             "points": points,
             "off": {"mean": mean, "greatest": greatest},
+            "notes": self.notes(),
             "check": self.compared.as_ref().map(compared_json),
+            "check_error": self.check_error,
         })
     }
 }

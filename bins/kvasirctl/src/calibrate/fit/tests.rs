@@ -85,6 +85,16 @@ fn noise_moves_the_model_little() {
 }
 
 #[test]
+fn without_steps_of_several_requests_only_a_sum_is_found() {
+    let mut all = observations(&TRUTH, |t| t);
+    assert!(fit(&all).unwrap().requests_told_apart);
+    all.retain(|o| o.steps.iter().all(|step| step.requests < 2.0));
+    let found = fit(&all).unwrap();
+    assert!(!found.requests_told_apart);
+    assert!((once(&found.cost) / once(&TRUTH) - 1.0).abs() < 1e-3, "{found:?}");
+}
+
+#[test]
 fn no_cost_is_below_nothing() {
     // Shorter than in proportion: an attention of less than nothing would fit best.
     let mut all = observations(&TRUTH, |t| t);
