@@ -22,7 +22,13 @@ fn noise(rng: &mut Rng) -> f64 {
 }
 
 /// Requests one after the other, each computed before the next one comes.
-fn play(kind: PolicyKind, speeds: &[f64], requests: u32, slow_first: bool) -> Vec<(u32, u64)> {
+fn play(
+    kind: PolicyKind,
+    speeds: &[f64],
+    requests: u32,
+    gap: u64,
+    slow_first: bool,
+) -> Vec<(u32, u64)> {
     let mut fleet: Vec<Endpoint> = speeds
         .iter()
         .map(|speed| Endpoint {
@@ -36,7 +42,7 @@ fn play(kind: PolicyKind, speeds: &[f64], requests: u32, slow_first: bool) -> Ve
     let (mut rng, mut chance) = (Rng::new(7), Rng::new(11));
     let mut policy = kind.build();
     for n in 0..requests {
-        let now = Duration::from_millis(500 * u64::from(n));
+        let now = Duration::from_millis(gap * u64::from(n));
         let prompt_tokens = 200 + chance.below(4_000) as u64;
         let timed = fleet.iter().filter_map(|endpoint| Some((endpoint.rate.get()?, 100)));
         let median = median_rate(timed);
@@ -70,7 +76,7 @@ fn play(kind: PolicyKind, speeds: &[f64], requests: u32, slow_first: bool) -> Ve
 #[test]
 fn cold_requests_spread_evenly_over_equals_with_noisy_rates() {
     for kind in [PolicyKind::Latency, PolicyKind::Ttft] {
-        let fleet = play(kind, &[9_000.0; 8], 2_000, true);
+        let fleet = play(kind, &[9_000.0; 8], 2_000, 500, true);
         let requests = || fleet.iter().map(|(requests, _)| f64::from(*requests));
         let (most, least) = (requests().fold(0.0, f64::max), requests().fold(1e9, f64::min));
         assert!(most < 1.2 * least, "{kind:?}: {fleet:?}");
@@ -79,7 +85,16 @@ fn cold_requests_spread_evenly_over_equals_with_noisy_rates() {
 
 #[test]
 fn a_slow_engine_gets_less_to_compute() {
-    let fleet = play(PolicyKind::Latency, &[9_000.0, 9_000.0, 9_000.0, 3_000.0], 1_000, false);
+    let fleet = play(PolicyKind::Latency, &[9_000.0, 9_000.0, 9_000.0, 3_000.0], 1_000, 500, false);
     let [fast, .., slow] = &fleet[..] else { panic!("four") };
     assert!(slow.1 * 2 < fast.1 && slow.1 > 0, "{fleet:?}");
+}
+
+#[test]
+fn a_stall_at_the_start_of_a_quiet_fleet_is_forgiven() {
+    for gap in [5_000, 20_000] {
+        let fleet = play(PolicyKind::Latency, &[9_000.0; 8], 4_000, gap, true);
+        let least = fleet.iter().map(|(requests, _)| *requests).min();
+        assert!(least > Some(300), "{gap} ms: {fleet:?}");
+    }
 }
