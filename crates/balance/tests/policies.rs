@@ -87,20 +87,20 @@ fn assert_scores(choice: &Choice, expected: &[f64]) {
 
 #[test]
 fn latency_costs_are_the_documented_formula() {
-    // P = 1000: 1.5 wait + 4 own + 0.6 n * (own + 0.1 * P / r).
+    // P = 1000: 1.75 wait + 2.5 own + 0.6 n * (own + 0.1 * P / r).
     let rows = [
-        (0, 0, 0, 1000.0),      // own 1.0              4.0
-        (600, 0, 0, 1000.0),    // own 0.4              1.6
-        (600, 4, 0, 1000.0),    // own 0.4, n 4         1.6 + 2.4 * 0.5
-        (600, 0, 2000, 1000.0), // own 0.4, wait 2      3.0 + 1.6
-        (0, 0, 0, 4000.0),      // own 0.25             1.0
+        (0, 0, 0, 1000.0),      // own 1.0              2.5
+        (600, 0, 0, 1000.0),    // own 0.4              1.0
+        (600, 4, 0, 1000.0),    // own 0.4, n 4         1.0 + 2.4 * 0.5
+        (600, 0, 2000, 1000.0), // own 0.4, wait 2      3.5 + 1.0
+        (0, 0, 0, 4000.0),      // own 0.25             0.625
     ];
     let choice = choose(PolicyKind::Latency, 1000, &rows, 0).unwrap();
-    assert_scores(&choice, &[4.0, 1.6, 2.8, 4.6, 1.0]);
+    assert_scores(&choice, &[2.5, 1.0, 2.2, 4.5, 0.625]);
     assert_eq!((choice.index, choice.reason), (4, Reason::LeastLatencyCold));
     // A quarter of n * share.
     let choice = choose(PolicyKind::Ttft, 1000, &rows, 0).unwrap();
-    assert_scores(&choice, &[4.0, 1.6, 2.1, 4.6, 1.0]);
+    assert_scores(&choice, &[2.5, 1.0, 1.5, 4.5, 0.625]);
 }
 
 fn choose_of(kind: PolicyKind, prompt_tokens: u64, candidates: &[Candidate]) -> Choice {
@@ -113,19 +113,19 @@ fn choose_of(kind: PolicyKind, prompt_tokens: u64, candidates: &[Candidate]) -> 
 
 #[test]
 fn full_caches_slower_tiers_and_recent_work_cost_latency() {
-    // P = 1000, nothing cached, rate 1000/s: own 1, 4 in all.
+    // P = 1000, nothing cached, rate 1000/s: own 1, 2.5 in all.
     let mut fleet = fleet(&[(0, 0, 0, 1000.0); 3]);
     fleet[0].load.kv_usage = Some(0.9);
     fleet[1].load.kv_usage = Some(0.95);
     fleet[2].load.kv_usage = Some(1.0);
-    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[4.0, 6.0, 8.0]);
+    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[2.5, 3.75, 5.0]);
 
     // 500 tokens computed, 500 in memory, on the host or half and half.
     let mut fleet = self::fleet(&[(500, 0, 0, 1000.0), (0, 0, 0, 1000.0), (250, 0, 0, 1000.0)]);
     fleet[1].overlap.add(Tier::Host, 500);
     fleet[2].overlap.add(Tier::Disk, 250);
     fleet.iter_mut().for_each(|candidate| candidate.fetch_rate = 5_000.0);
-    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[2.0, 2.4, 2.2]);
+    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[1.25, 1.5, 1.375]);
 
     // Work of 8, 10 and 6 s lately, 8 s in the mean: 4 * 2 / (8 + 2) shares of 1.1 s dearer and
     // cheaper, and 2 s ahead.
@@ -133,12 +133,12 @@ fn full_caches_slower_tiers_and_recent_work_cost_latency() {
     for (candidate, tokens) in fleet.iter_mut().zip([8_000.0, 10_000.0, 6_000.0]) {
         candidate.load.recent_work = tokens;
     }
-    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[4.0, 4.88 + 0.1, 3.12]);
+    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[2.5, 3.38 + 0.1, 1.62]);
     // It is bounded: -1 to 4 shares, and 2.5 whole prompts for 60 s ahead.
     for (candidate, tokens) in fleet.iter_mut().zip([0.0, 0.0, 90_000.0]) {
         candidate.load.recent_work = tokens;
     }
-    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[2.9, 2.9, 8.4 + 2.5]);
+    assert_scores(&choose_of(PolicyKind::Latency, 1000, &fleet), &[1.4, 1.4, 6.9 + 2.5]);
 }
 
 #[test]

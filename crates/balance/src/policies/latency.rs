@@ -11,12 +11,12 @@
 //! share    = own + 0.1 * P / r
 //! pressure = 1 + clamp((kv_usage - 0.9) / 0.1, 0, 1)
 //! turn     = clamp(4 * (W - w) / (w + 2 s), -1, 4) * share + min(0.05 * max(0, W - w), 2.5 * P / r)
-//! latency  = pressure * (1.5 * wait + 4 * own) + 0.6 * n * share + turn
-//! ttft     = pressure * (1.5 * wait + 4 * own) + 0.25 * n * share + turn
+//! latency  = pressure * (1.75 * wait + 2.5 * own) + 0.6 * n * share + turn
+//! ttft     = pressure * (1.75 * wait + 2.5 * own) + 0.25 * n * share + turn
 //! ```
 //!
-//! - `own` counts for this request and for the next three: computing what is cached elsewhere takes
-//!   time from all who come. `wait` counts more than once because a queue is known roughly, and engines serve answers meanwhile.
+//! - `own` counts for this request and for those that come there next: computing what is cached
+//!   elsewhere takes time from them, too. `wait` counts more than once because a queue is known roughly, and engines serve answers meanwhile.
 //! - `n * share` is what this request takes from the answers in flight there, as far as they do not
 //!   end before: engines compute prompts and answers in the same steps, and read its context in each
 //!   step of its answer. Where the first
@@ -45,9 +45,9 @@ use crate::view::{Candidate, FleetView, Load};
 const TIE_RATIO: f64 = 0.05;
 const TIE_SECONDS: f64 = 0.005;
 /// A prefill counts for this request and for the next ones.
-const OWN: f64 = 4.0;
+const OWN: f64 = 2.5;
 /// A second of waiting is worth so many.
-const WAIT: f64 = 1.5;
+const WAIT: f64 = 1.75;
 /// Use of a cache from which on requests wait for others to end.
 const PRESSED_FROM: f64 = 0.9;
 /// How much of what a request takes from each answer in flight counts: some end before.

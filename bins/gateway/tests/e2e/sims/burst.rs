@@ -6,8 +6,8 @@ use super::{SLOW, Sim, ask_streaming, over};
 use crate::harness::ids;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_burst_of_one_new_prefix_does_not_scatter() {
-    const REQUESTS: u32 = 16;
+async fn a_burst_of_one_new_prefix_is_computed_twice_at_most() {
+    const REQUESTS: u32 = 64;
     const SHARED: u32 = 2_000;
     const OWN: u32 = 200;
     let sims = Sim::several(8, 2_000, SLOW).await;
@@ -22,7 +22,7 @@ async fn a_burst_of_one_new_prefix_does_not_scatter() {
     let cached: u64 = answers.iter().map(|answer| answer.cached).sum();
     let computed = u64::from(REQUESTS * (SHARED + OWN)) - cached;
     let least = u64::from(SHARED + REQUESTS * OWN);
-    // Spread evenly, each of the engines computes the prefix: 3.7 times the least.
+    // Sent anywhere without a thought of what is pending, as much as 9.5 times the least.
     assert!(computed <= 2 * least, "{computed} tokens computed for {least}: {answers:#?}");
     let pending: u64 = answers.iter().map(|answer| answer.decision.pending).sum();
     assert!(pending > 0, "it was too slow for a burst: {answers:#?}");
