@@ -3,6 +3,7 @@
 
 mod compare;
 mod explain;
+mod incomplete;
 mod read;
 mod what_if;
 

@@ -106,6 +106,23 @@ fn what_cannot_be_read_is_located_and_a_cut_end_is_left_out() {
 }
 
 #[test]
+fn what_is_no_log_is_not_called_equal() {
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-log.jsonl");
+    for (text, wanted) in [
+        ("", "no-log.jsonl: no decision log: there is no line `start`"),
+        ("not a log", "no-log.jsonl:1: no line of a decision log: "),
+        ("{\"line\":\"sta", "no-log.jsonl:1: no line of a decision log: "),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        for flags in [&[][..], &["--policy", "latency"], &["--explain", "1"]] {
+            let (status, out, stderr) = replay(&file, flags);
+            assert_eq!((status, &*out), (2, ""), "{stderr}");
+            assert!(stderr.contains(wanted), "no {wanted:?} in {stderr}");
+        }
+    }
+}
+
+#[test]
 fn lines_that_are_missing_are_said() {
     let file = simulated("round_robin", "missing");
     let mut log = lines(&file);
@@ -119,6 +136,22 @@ fn lines_that_are_missing_are_said() {
     for part in [&*gap, " more\n", why] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
+    // Another policy is tried on what is there, and that is said too.
+    std::fs::write(&file, log.join("\n")).unwrap();
+    let cut = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, &cut[..cut.len() - 9]).unwrap();
+    let (status, text, _) = replay(&file, &["--policy", "round_robin"]);
+    assert_eq!(status, 0, "{text}");
+    let cut = "missing.jsonl: the last line is cut off and left out\n";
+    let unsure = "by a policy that does not remember all it would: lines are missing in the log\n";
+    for part in [&*gap, cut, unsure] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    let (_, text, _) = replay(&file, &["--policy", "round_robin", "--json"]);
+    let json: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&json["missing_lines"], &json["missing"][0]["lines"]), (&1.into(), &1.into()));
+    assert!(json["decisions_without_memory"].as_u64() > Some(100), "{json}");
+    assert_eq!(json["cut_off"].as_array().unwrap().len(), 1);
 }
 
 #[test]

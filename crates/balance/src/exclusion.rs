@@ -23,11 +23,13 @@ pub enum Exclusion {
     WrongRole,
     /// This request already failed there.
     Tried,
+    /// The request goes on from what another engine has stored.
+    NotOwner,
 }
 
 impl Exclusion {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Unreachable,
         Self::ModelNotServed,
         Self::ContextTooLong,
@@ -38,6 +40,7 @@ impl Exclusion {
         Self::Disabled,
         Self::WrongRole,
         Self::Tried,
+        Self::NotOwner,
     ];
 
     /// The word used in metrics, logs and decision records.
@@ -54,6 +57,7 @@ impl Exclusion {
             Self::Disabled => "disabled",
             Self::WrongRole => "wrong_role",
             Self::Tried => "tried",
+            Self::NotOwner => "not_owner",
         }
     }
 

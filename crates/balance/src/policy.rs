@@ -58,6 +58,12 @@ pub trait Policy: fmt::Debug + Send {
         None
     }
 
+    /// After a [`Miss::NoHolder`]: no endpoint that was left out holds any of the prompt either.
+    /// What to call the miss then.
+    fn nobody_holds(&mut self) -> Miss {
+        Miss::NoHolder
+    }
+
     /// Takes note of what became of a request.
     fn observe(&mut self, outcome: &Outcome<'_>) {
         let _ = outcome;

@@ -7,6 +7,7 @@ mod again;
 mod endpoint;
 mod hex;
 mod replay;
+mod run;
 mod what_if;
 
 use kvasir_kv_hash::BlockKey;

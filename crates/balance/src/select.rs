@@ -252,7 +252,12 @@ impl Run<'_> {
                 let outcome = choice.as_ref().map_or("no_say", |choice| choice.reason.as_str());
                 self.note(name, outcome);
                 if choice.is_none() {
-                    self.note_miss(policy.miss());
+                    let miss = match policy.miss() {
+                        Some(Miss::NoHolder) if self.is_held_elsewhere() => Some(Miss::Excluded),
+                        Some(Miss::NoHolder) => Some(policy.nobody_holds()),
+                        miss => miss,
+                    };
+                    self.note_miss(miss);
                 }
                 choice.map(|choice| Found { policy: name, choice })
             }
@@ -265,10 +270,6 @@ impl Run<'_> {
 
     /// Adds to the last note why that policy had no say.
     fn note_miss(&mut self, miss: Option<Miss>) {
-        let miss = match miss {
-            Some(Miss::NoHolder) if self.is_held_elsewhere() => Some(Miss::Excluded),
-            miss => miss,
-        };
         if let Some(note) = self.notes.last_mut() {
             note.miss = miss.map_or("", Miss::as_str);
         }

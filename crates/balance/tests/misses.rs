@@ -1,10 +1,12 @@
 //! Why `precise_cache_aware` has no say, and when that is a sign of something wrong.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop at once")]
+
 use std::time::Duration;
 
 use kvasir_balance::{
-    Blend, Blind, Candidate, FleetView, Miss, Moment, Policy, PreciseCacheAware, PreciseOptions,
-    Prefix, Query, Relief, Rng,
+    Blend, Blind, Candidate, Exclusion, FleetView, Members, Miss, Moment, Policy, PolicyKind,
+    PolicySpec, PreciseCacheAware, PreciseOptions, Prefix, Query, Relief, Rng, SelectionSpec,
 };
 use kvasir_inventory::{AbsentReason, Overlap, Tier, Trust};
 
@@ -79,7 +81,8 @@ fn the_watchdog_barks_once_for_so_many_misses_in_a_row() {
     let mut barks = |query: &Query<'_>, candidates: &[Candidate], times: usize| {
         let miss = |_| {
             let chosen = ask(&mut policy, query, candidates);
-            (!chosen && policy.miss() == Some(Miss::ZeroHits)).then_some(())
+            let nobody = !chosen && policy.miss() == Some(Miss::NoHolder);
+            (nobody && policy.nobody_holds() == Miss::ZeroHits).then_some(())
         };
         (0..times).filter_map(miss).count()
     };
@@ -102,4 +105,31 @@ fn the_watchdog_barks_once_for_so_many_misses_in_a_row() {
     let mut doubted = fleet(&[0]);
     doubted[0].trust = Trust::Absent(AbsentReason::Disconnected);
     assert_eq!(barks(&known, &doubted, 200), 0);
+}
+
+/// What a selection says of so many requests in a row of which only an endpoint that is draining,
+/// or nobody, holds some.
+fn misses(zero_hit_requests: u32, draining_holds: u32, times: usize) -> Vec<&'static str> {
+    let options = PreciseOptions { zero_hit_requests, ..PreciseOptions::default() };
+    let spec = SelectionSpec {
+        policy: PolicySpec::PreciseCacheAware(options),
+        ..SelectionSpec::of(PolicyKind::PreciseCacheAware)
+    };
+    let (mut selection, mut rng) = (spec.build(1), Rng::new(7));
+    let candidates = fleet(&[0, draining_holds]);
+    let exclusions = [None, Some(Exclusion::Draining)];
+    let members = Members { candidates: &candidates, exclusions: &exclusions, first_attempt: true };
+    let mut miss = |_| {
+        let mut moment = Moment { now: Duration::ZERO, rng: &mut rng };
+        let decision = selection.select(&query(100), &members, &mut moment).unwrap();
+        decision.notes.iter().find(|note| note.stage == "precise_cache_aware").unwrap().miss
+    };
+    (0..times).map(&mut miss).collect()
+}
+
+#[test]
+fn what_an_excluded_endpoint_holds_is_no_sign_of_other_keys() {
+    assert_eq!(misses(3, 40, 9), ["excluded"; 9]);
+    assert_eq!(misses(3, 0, 4), ["no_holder", "no_holder", "zero_hits", "no_holder"]);
+    assert_eq!(misses(0, 0, 4), ["no_holder"; 4]);
 }

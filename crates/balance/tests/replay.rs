@@ -283,3 +283,33 @@ fn another_policy_is_tried_on_what_the_log_knew() {
     let error = under(PolicyKind::CacheAware).unwrap_err();
     assert!(matches!(error, ReplayError::Keys { policy: "cache_aware", .. }), "{error}");
 }
+
+#[test]
+fn outcomes_of_decisions_that_are_not_known_are_said() {
+    let outcome = |of| Line::Outcome(OutcomeRecord { of, answered: true, at_us: 1 << 40 });
+    for (kind, wanted) in
+        [(PolicyKind::RoundRobin, Memory::OutcomesUnknown), (PolicyKind::Latency, Memory::Known)]
+    {
+        let lines = log_of(&SelectionSpec::of(kind), 1);
+        let mut replay = Replay::default();
+        play(&mut replay, &lines);
+        assert_eq!(replay.memory(), Memory::Known);
+        replay.line(&outcome(9999)).unwrap();
+        assert_eq!(replay.memory(), wanted);
+    }
+    // The oldest of too many open decisions is not known any more.
+    let lines = log_of(&SelectionSpec::of(PolicyKind::RoundRobin), 1);
+    let chosen = lines.iter().find(|line| line.contains(r#""choice":{"#)).unwrap();
+    let Line::Decision(mut record) = from_str(chosen).unwrap() else { panic!("{chosen}") };
+    record.query.keys.clear();
+    let mut replay = Replay::default();
+    replay.line(&from_str(&lines[0]).unwrap()).unwrap();
+    for id in 0..=65_536 {
+        record.id = id;
+        replay.line(&Line::Decision(record.clone())).unwrap();
+    }
+    replay.line(&outcome(1)).unwrap();
+    assert_eq!(replay.memory(), Memory::Known);
+    replay.line(&outcome(0)).unwrap();
+    assert_eq!(replay.memory(), Memory::OutcomesUnknown);
+}

@@ -15,6 +15,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kvasir_balance::record::Start;
@@ -43,6 +44,8 @@ pub struct DecisionLogSpec {
 #[derive(Debug)]
 pub struct DecisionLog {
     queue: Arc<Queue>,
+    /// Whether the end was waited for; once is enough.
+    closed: AtomicBool,
     /// Held until the end: one gateway writes there.
     _lock: File,
 }
@@ -92,7 +95,7 @@ impl DecisionLog {
             .name("decision-log".to_owned())
             .spawn(move || writer.run())
             .map_err(DecisionLogError::Thread)?;
-        Ok(Self { queue, _lock: lock })
+        Ok(Self { queue, closed: AtomicBool::new(false), _lock: lock })
     }
 
     /// The log of a pool whose selection begins so.
@@ -102,10 +105,11 @@ impl DecisionLog {
     }
 
     /// Writes what is queued and ends; what comes later is left out. Waits for a slow disk for
-    /// five seconds at most; `false` if that was not enough.
+    /// five seconds at most, and the first time only; `false` if that was not enough.
     pub fn close(&self) -> bool {
         self.queue.close();
-        self.queue.wait_for_end(LAST_LINES)
+        let again = self.closed.swap(true, Ordering::Relaxed);
+        self.queue.wait_for_end(if again { Duration::ZERO } else { LAST_LINES })
     }
 }
 

@@ -63,6 +63,8 @@ pub enum Exclusion {
     ContextTooLong,
     /// This request already failed there.
     Tried,
+    /// The request goes on from what another engine has stored.
+    NotOwner,
 }
 
 impl From<&Exclusion> for kvasir_balance::Exclusion {
@@ -75,6 +77,7 @@ impl From<&Exclusion> for kvasir_balance::Exclusion {
             Exclusion::Silent => Self::Silent,
             Exclusion::ContextTooLong => Self::ContextTooLong,
             Exclusion::Tried => Self::Tried,
+            Exclusion::NotOwner => Self::NotOwner,
         }
     }
 }

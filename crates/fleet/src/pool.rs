@@ -246,9 +246,39 @@ impl Pool {
         evidence: &Evidence,
         tried: &[Arc<Endpoint>],
     ) -> Option<Chosen> {
+        self.choose_among(model, evidence, tried, None)
+    }
+
+    /// [`choose`](Self::choose) among the ranks of the engine that has stored what the request goes
+    /// on from. `None`, and no decision, where the request already failed there.
+    #[must_use]
+    pub fn choose_owner(
+        &self,
+        model: &str,
+        evidence: &Evidence,
+        tried: &[Arc<Endpoint>],
+        owner: &Endpoint,
+    ) -> Option<Chosen> {
+        let has_failed = tried.iter().any(|known| known.same_engine(owner));
+        if has_failed {
+            return None;
+        }
+        self.choose_among(model, evidence, tried, Some(owner))
+    }
+
+    fn choose_among(
+        &self,
+        model: &str,
+        evidence: &Evidence,
+        tried: &[Arc<Endpoint>],
+        owner: Option<&Endpoint>,
+    ) -> Option<Chosen> {
         let exclusion = |member: &Arc<Endpoint>| {
             if tried.iter().any(|known| known.same_engine(member)) {
                 return Some(Exclusion::Tried);
+            }
+            if owner.is_some_and(|owner| !member.same_engine(owner)) {
+                return Some(Exclusion::NotOwner);
             }
             let card = member.card();
             // That it serves the pool's model, the configuration says; an adapter, only the engine.

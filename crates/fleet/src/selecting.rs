@@ -89,7 +89,7 @@ impl Selecting {
         let selection = spec.build(seed);
         let needs = selection.needs();
         let gathers = match &log {
-            Some(_) => Needs { session: true, head: true, images: true, blocks: true, ..needs },
+            Some(_) => logged_needs(needs),
             None => needs,
         };
         let account = log.as_ref().map(|log| Arc::clone(log.account()));
@@ -181,6 +181,12 @@ impl Selecting {
     }
 }
 
+/// What is gathered of requests that are logged. No policy may choose otherwise for knowing more
+/// than it needs.
+fn logged_needs(needs: Needs) -> Needs {
+    Needs { session: true, head: true, images: true, blocks: true, ..needs }
+}
+
 // === impl State ===
 
 impl State {
@@ -216,7 +222,8 @@ impl Traits {
         Self {
             needs,
             token_head: first.filter(|_| needs.head).and_then(|prompt| digest_of_tokens(prompt)),
-            adapter: tokens.adapter.filter(|_| needs.head).map(str::to_owned),
+            // Conversations are told apart by both, too.
+            adapter: tokens.adapter.filter(|_| needs.head || needs.session).map(str::to_owned),
             salt: tokens
                 .salt
                 .filter(|_| needs.head || needs.session)

@@ -74,13 +74,8 @@ pub(crate) async fn try_engines(
 /// The engine that keeps what the request goes on from, if it can be chosen.
 fn owner(plan: &Plan, evidence: &Evidence, tried: &[Arc<Endpoint>]) -> Option<Chosen> {
     let owner = plan.owner.as_ref()?;
-    let members = plan.resolved.pool.members();
     // Responses are stored by the server, whichever of its ranks computed them.
-    let is_other = |member: &&Arc<Endpoint>| {
-        !member.same_engine(owner) || tried.iter().any(|known| Arc::ptr_eq(known, member))
-    };
-    let others: Vec<_> = members.iter().filter(is_other).cloned().collect();
-    plan.resolved.pool.choose(&plan.model, evidence, &others)
+    plan.resolved.pool.choose_owner(&plan.model, evidence, tried, owner)
 }
 
 /// How the attempts so far went.

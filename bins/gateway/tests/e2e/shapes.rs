@@ -198,7 +198,11 @@ async fn a_conversation_goes_back_to_the_engine_that_stored_it() {
     let event = json!({"response": {"id": "resp_two"}, "type": "response.created"});
     let stream = format!("event: response.created\ndata: {event}\n\n");
     two.set_default(Reply::Status(StatusCode::OK, http::HeaderMap::new(), stream.into()));
-    let gateway = Gateway::over(pool("tiny", &[&one, &two])).await;
+    let log = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("owners-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&log);
+    let pools = [pool("tiny", &[&one, &two])];
+    let gateway = Gateway::start(json!({"pools": pools, "decision_log": {"directory": log}})).await;
     let ask = |extra: Option<&str>| {
         let mut body = json!({"model": "tiny", "input": "Hi"});
         if let Some(id) = extra {
@@ -225,6 +229,18 @@ async fn a_conversation_goes_back_to_the_engine_that_stored_it() {
     }
     // Nobody known keeps it: an engine says so in its own words.
     assert_eq!(gateway.post(path, &ask(Some("resp_none"))).await.status, StatusCode::OK);
+    // The other one is not called tried, and the first attempt is one.
+    let file = log.join("tiny.00000001.jsonl");
+    let logged = || std::fs::read_to_string(&file).unwrap_or_default();
+    let of_owner = |line: &&str| line.contains(r#""exclusion":"not_owner""#);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while logged().lines().filter(of_owner).count() < 10 {
+        assert!(std::time::Instant::now() < deadline, "{}", logged());
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    let text = logged();
+    assert!(!text.contains(r#""exclusion":"tried""#) && !text.contains(r#""first_attempt":false"#));
+    let _ = std::fs::remove_dir_all(&log);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

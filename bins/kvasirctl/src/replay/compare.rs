@@ -1,18 +1,15 @@
 //! Whether every decision comes out as it is in the log.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
-use kvasir_balance::record::{Differs, Line, Memory, Replay};
+use kvasir_balance::record::{Differs, Memory, Replay};
 use serde_json::{Value, json};
 
+use super::incomplete::Incomplete;
 use super::read::each_line;
 use super::{Found, count};
 use crate::Ended;
 use crate::args::ReplayArgs;
-
-/// Places of missing lines that are shown.
-const MAX_GAPS: usize = 10;
 
 #[derive(Default)]
 struct Compared {
@@ -22,31 +19,16 @@ struct Compared {
     why_unsure: Memory,
     /// The first differences, with their places.
     shown: Vec<(String, Differs)>,
-    missing: u64,
-    gaps: Vec<(String, u64)>,
-    /// Files that go on from one that was not read.
-    began_later: Vec<String>,
-    cut_off: Vec<PathBuf>,
+    incomplete: Incomplete,
 }
 
 /// Makes all decisions again.
 pub(super) fn run(args: &ReplayArgs) -> Found {
     let mut replay = Replay::default();
     let mut found = Compared::default();
-    found.cut_off = each_line(&args.files, |place, line| {
+    found.incomplete.cut_off = each_line(&args.files, |place, line| {
         let differs = replay.line(line).map_err(|error| error.to_string())?;
-        match line {
-            Line::Missing { lines } => {
-                found.missing = found.missing.saturating_add(*lines);
-                if found.gaps.len() < MAX_GAPS {
-                    found.gaps.push((place.shown(), *lines));
-                }
-            }
-            Line::Start(start) if start.continues > 0 && replay.memory() == Memory::BeganLater => {
-                found.began_later.push(place.shown());
-            }
-            _ => {}
-        }
+        found.incomplete.note(place, line, replay.memory());
         let Some(differs) = differs else { return Ok(()) };
         found.differing += 1;
         if replay.memory() != Memory::Known {
@@ -70,21 +52,7 @@ pub(super) fn run(args: &ReplayArgs) -> Found {
 
 impl Compared {
     fn to_text(&self, decisions: u64, files: usize) -> String {
-        let mut text = String::new();
-        for file in &self.cut_off {
-            let _ = writeln!(text, "{}: the last line is cut off and left out", file.display());
-        }
-        for place in &self.began_later {
-            let _ = writeln!(
-                text,
-                "{place}: goes on from a file that was not read before it: what policies remember \
-                 begins anew here, and choices may differ"
-            );
-        }
-        for (place, lines) in &self.gaps {
-            let lines = count(*lines, "line");
-            let _ = writeln!(text, "{place}: {lines} could not be written here");
-        }
+        let mut text = self.incomplete.to_text();
         let (all, files) = (count(decisions, "decision"), count(files as u64, "file"));
         if self.differing == 0 {
             let _ = writeln!(text, "{all} in {files}: all come out as in the log");
@@ -115,18 +83,15 @@ impl Compared {
         let differences = self.shown.iter().map(|(place, differs)| {
             json!({"at": place, "id": differs.id, "logged": differs.logged, "now": differs.now})
         });
-        let gaps = self.gaps.iter().map(|(place, lines)| json!({"at": place, "lines": lines}));
-        json!({
+        let mut object = json!({
             "files": files,
             "decisions": decisions,
             "equal": decisions.saturating_sub(self.differing),
             "differing": self.differing,
             "differing_without_memory": self.unsure,
             "differences": differences.collect::<Vec<_>>(),
-            "missing_lines": self.missing,
-            "missing": gaps.collect::<Vec<_>>(),
-            "began_later": self.began_later,
-            "cut_off": self.cut_off,
-        })
+        });
+        self.incomplete.add_to(&mut object);
+        object
     }
 }

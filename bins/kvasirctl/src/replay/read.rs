@@ -32,19 +32,28 @@ impl Place<'_> {
 }
 
 /// Hands out every line of the files, in order. A last line that is cut off, as a crash leaves it,
-/// is left out: the files that end so.
+/// is left out: the files that end so. Where no file has a line `start`, they are no decision log.
 pub(super) fn each_line(
     files: &[PathBuf],
     mut take: impl FnMut(Place<'_>, &Line) -> Result<(), String>,
 ) -> Result<Vec<PathBuf>, Unreadable> {
     let mut progress = Progress::over(files);
     let mut cut_off = Vec::new();
+    let mut started = false;
+    let mut take = |place: Place<'_>, line: &Line| {
+        started |= matches!(line, Line::Start(_));
+        take(place, line)
+    };
     for file in files {
         if !read(file, &mut progress, &mut take)? {
             cut_off.push(file.clone());
         }
     }
-    Ok(cut_off)
+    if started {
+        return Ok(cut_off);
+    }
+    let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    Err(Unreadable(format!("{}: no decision log: there is no line `start`", names.join(", "))))
 }
 
 /// `false` where the last line is cut off.
@@ -70,8 +79,8 @@ fn read(
         progress.read(line, bytes as u64);
         match serde_json::from_slice(&text) {
             Ok(parsed) => take(place, &parsed).map_err(at)?,
-            // Nothing can follow: it ends where the file does.
-            Err(_) if !text.ends_with(b"\n") => return Ok(false),
+            // Nothing can follow: it ends where the file does. A file of a log has a first line.
+            Err(_) if line > 1 && !text.ends_with(b"\n") => return Ok(false),
             Err(error) => return Err(at(format!("no line of a decision log: {error}"))),
         }
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use kvasir_balance::PolicySpec;
-use kvasir_balance::record::{Expected, Line, WhatIf, WhatIfFound};
+use kvasir_balance::record::{Expected, Line, Memory, WhatIf, WhatIfFound};
 use serde_json::{Value, json};
 
+use super::incomplete::Incomplete;
 use super::read::each_line;
 use super::{Found, count, percent};
 use crate::Ended;
@@ -19,18 +20,38 @@ const LIMITS: &str = "Each decision is made by what was known in the log: what o
 pub(super) fn run(args: &ReplayArgs, policy: &PolicySpec) -> Found {
     let mut what_if = WhatIf::new(policy.clone());
     let mut logged = BTreeSet::new();
-    each_line(&args.files, |_, line| {
+    let mut incomplete = Incomplete::default();
+    // Decisions by a memory that is not what it would have been, and why.
+    let (mut unsure, mut why_unsure) = (0, Memory::Known);
+    incomplete.cut_off = each_line(&args.files, |place, line| {
         if let Line::Start(start) = line {
             logged.insert(start.selection.policy.name());
         }
-        what_if.line(line).map_err(|error| error.to_string())
+        what_if.line(line).map_err(|error| error.to_string())?;
+        let memory = what_if.memory();
+        incomplete.note(place, line, memory);
+        if matches!(line, Line::Decision(_)) && memory != Memory::Known {
+            (unsure, why_unsure) = (unsure + 1, memory);
+        }
+        Ok(())
     })?;
     let logged: Vec<&str> = logged.into_iter().collect();
     let (found, policy) = (what_if.found(), policy.name());
     let text = if args.json {
-        format!("{:#}\n", to_json(&found, &logged, policy))
+        let mut object = to_json(&found, &logged, policy);
+        object["decisions_without_memory"] = json!(unsure);
+        incomplete.add_to(&mut object);
+        format!("{object:#}\n")
     } else {
-        to_text(&found, &logged, policy)
+        let unsure = match unsure {
+            0 => String::new(),
+            _ => format!(
+                "{} by a policy that does not remember all it would: {}\n",
+                count(unsure, "decision"),
+                why_unsure.why_unknown()
+            ),
+        };
+        incomplete.to_text() + &unsure + &to_text(&found, &logged, policy)
     };
     Ok((text, Ended::Done))
 }

@@ -46,6 +46,9 @@ pub struct PreciseCacheAware {
     hits: u64,
     /// Requests in a row that found nobody holding anything although caches are known.
     empty_handed: u32,
+    /// Whether caches were believed, and not empty, the last time nobody among the candidates held
+    /// anything.
+    caches_full: bool,
     /// Why it had no say the last time.
     miss: Option<Miss>,
 }
@@ -65,24 +68,6 @@ impl PreciseCacheAware {
     #[must_use]
     pub fn new(options: PreciseOptions) -> Self {
         Self { options, ..Self::default() }
-    }
-
-    /// Nobody holds anything of a prompt. [`PreciseOptions::zero_hit_requests`] of them in a row,
-    /// although caches that are believed are known not to be empty, are a sign that prompts and
-    /// events are keyed differently: told once, then counted anew. Prompts that could not be looked
-    /// up are no such sign.
-    fn nobody_holds(&mut self, candidates: &[Candidate]) -> Miss {
-        let holds = |c: &Candidate| c.resident_blocks.is_some_and(|blocks| blocks > 0);
-        if !candidates.iter().any(|c| c.trust.credits() && holds(c)) {
-            return Miss::NoHolder;
-        }
-        self.empty_handed += 1;
-        let most = self.options.zero_hit_requests;
-        if most == 0 || self.empty_handed < most {
-            return Miss::NoHolder;
-        }
-        self.empty_handed = 0;
-        Miss::ZeroHits
     }
 
     /// Who holds some of the prompt, and the most of it that anyone holds, in blocks; or why this
@@ -105,7 +90,11 @@ impl PreciseCacheAware {
         if blocks == 0 {
             return Err(Miss::NoFullBlock);
         }
-        let Some(most) = most else { return Err(self.nobody_holds(all)) };
+        let Some(most) = most else {
+            let holds = |c: &Candidate| c.resident_blocks.is_some_and(|blocks| blocks > 0);
+            self.caches_full = all.iter().any(|c| c.trust.credits() && holds(c));
+            return Err(Miss::NoHolder);
+        };
         self.empty_handed = 0;
         let least = u64::from(self.options.min_match_tokens).div_ceil(block).min(blocks).max(1);
         if most < least { Err(Miss::Shallow) } else { Ok((holders, most)) }
@@ -173,5 +162,21 @@ impl Policy for PreciseCacheAware {
 
     fn miss(&self) -> Option<Miss> {
         self.miss
+    }
+
+    /// [`PreciseOptions::zero_hit_requests`] of them in a row, although caches that are believed
+    /// are known not to be empty, are a sign that prompts and events are keyed differently: told
+    /// once, then counted anew. Prompts that could not be looked up are no such sign.
+    fn nobody_holds(&mut self) -> Miss {
+        let most = self.options.zero_hit_requests;
+        if most == 0 || !self.caches_full {
+            return Miss::NoHolder;
+        }
+        self.empty_handed += 1;
+        if self.empty_handed < most {
+            return Miss::NoHolder;
+        }
+        self.empty_handed = 0;
+        Miss::ZeroHits
     }
 }

@@ -56,14 +56,15 @@ impl Again {
         Ok(decision.map(|decision| ChoiceRecord::new(&decision, name)))
     }
 
-    /// What became of a decision; nothing where it is not known.
-    pub(super) fn outcome(&mut self, outcome: &OutcomeRecord) {
-        let Some((query, endpoint)) = self.open.remove(&outcome.of) else { return };
+    /// What became of a decision; `false` where that is not known (any more).
+    pub(super) fn outcome(&mut self, outcome: &OutcomeRecord) -> bool {
+        let Some((query, endpoint)) = self.open.remove(&outcome.of) else { return false };
         self.open_keys = self.open_keys.saturating_sub(query.keys.len());
         let keys = query.keys();
         let query = &query.query(&keys);
         let (answered, now) = (outcome.answered, Duration::from_micros(outcome.at_us));
         self.selection.observe(&Outcome { query, endpoint, answered, now });
+        true
     }
 
     pub(super) fn forget(&mut self, endpoint: &str) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::again::Again;
+use super::run::Run;
 use super::{ChoiceRecord, FORMAT, Line, Start};
 
 /// Makes logged decisions again, in their order, and compares.
@@ -10,16 +10,6 @@ use super::{ChoiceRecord, FORMAT, Line, Start};
 pub struct Replay {
     run: Option<Run>,
     decisions: u64,
-}
-
-/// One run of a pool, as far as it was read.
-#[derive(Debug)]
-struct Run {
-    start: Start,
-    again: Again,
-    /// Lines that drove the selection, as [`Start::continues`] counts them.
-    lines: u64,
-    memory: Memory,
 }
 
 /// Whether the selection remembers now what it remembered in the log.
@@ -32,6 +22,9 @@ pub enum Memory {
     BeganLater,
     /// Lines are missing.
     LinesMissing,
+    /// An outcome came of a decision that is not known, or not any more: the latest 65,536 are
+    /// kept, and of those as many as have 16 Mi keys.
+    OutcomesUnknown,
 }
 
 /// A decision that came out otherwise.
@@ -127,6 +120,10 @@ impl Memory {
             Self::Known => "",
             Self::BeganLater => "the log goes on from a file that was not read before it",
             Self::LinesMissing => "lines are missing in the log",
+            Self::OutcomesUnknown => {
+                "the log has outcomes of decisions that are not known, or so old that they were \
+                 not kept"
+            }
         }
     }
 }
@@ -143,33 +140,15 @@ impl Replay {
             return self.start(start).map(|()| None);
         }
         let run = self.run.as_mut().ok_or(ReplayError::NotStarted)?;
-        run.lines = run.lines.saturating_add(line.entries());
-        match line {
-            Line::Start(_) => Ok(None),
-            Line::Decision(record) => {
-                self.decisions += 1;
-                let now = run.again.decide(record)?;
-                let without = |choice: &Option<ChoiceRecord>| {
-                    choice.clone().map(|choice| ChoiceRecord { shadow: None, ..choice })
-                };
-                let (logged, now) = (without(&record.choice), without(&now));
-                Ok((logged != now).then_some(Differs { id: record.id, logged, now }))
-            }
-            Line::Outcome(outcome) => {
-                run.again.outcome(outcome);
-                Ok(None)
-            }
-            Line::Forget { endpoint } => {
-                run.again.forget(endpoint);
-                Ok(None)
-            }
-            Line::Missing { .. } => {
-                if run.start.selection.remembers() {
-                    run.memory = Memory::LinesMissing;
-                }
-                Ok(None)
-            }
-        }
+        run.take(line);
+        let Line::Decision(record) = line else { return Ok(None) };
+        self.decisions += 1;
+        let now = run.again.decide(record)?;
+        let without = |choice: &Option<ChoiceRecord>| {
+            choice.clone().map(|choice| ChoiceRecord { shadow: None, ..choice })
+        };
+        let (logged, now) = (without(&record.choice), without(&now));
+        Ok((logged != now).then_some(Differs { id: record.id, logged, now }))
     }
 
     /// Decisions made again so far.
@@ -181,28 +160,14 @@ impl Replay {
     /// Whether decisions can be expected to come out as they are in the log.
     #[must_use]
     pub fn memory(&self) -> Memory {
-        self.run.as_ref().map(|run| run.memory).unwrap_or_default()
+        self.run.as_ref().map(Run::memory).unwrap_or_default()
     }
 
     fn start(&mut self, start: &Start) -> Result<(), ReplayError> {
         start.check()?;
-        let follows = |run: &Run| {
-            let known = &run.start;
-            start.continues > 0
-                && start.continues == run.lines
-                && (start.seed, &start.model) == (known.seed, &known.model)
-                && start.selection == known.selection
-        };
-        if self.run.as_ref().is_some_and(follows) {
-            return Ok(());
+        if !self.run.as_ref().is_some_and(|run| run.goes_on(start)) {
+            self.run = Some(Run::begin(start, &start.selection));
         }
-        let later = start.continues > 0 && start.selection.remembers();
-        self.run = Some(Run {
-            start: start.clone(),
-            again: Again::new(start.selection.build(start.seed)),
-            lines: start.continues,
-            memory: if later { Memory::BeganLater } else { Memory::Known },
-        });
         Ok(())
     }
 }

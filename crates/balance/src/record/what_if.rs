@@ -1,8 +1,7 @@
 //! Logged decisions under another policy.
 
-use super::again::Again;
-use super::{DecisionRecord, EndpointRecord, Line, ReplayError};
-use crate::select::Selection;
+use super::run::Run;
+use super::{DecisionRecord, EndpointRecord, Line, Memory, ReplayError};
 use crate::spec::{PolicySpec, SelectionSpec};
 
 /// Makes logged decisions under another policy and adds up what it would have chosen.
@@ -13,9 +12,8 @@ use crate::spec::{PolicySpec, SelectionSpec};
 #[derive(Debug)]
 pub struct WhatIf {
     policy: PolicySpec,
-    /// The run that was read last, by its seed and model.
-    run: Option<(u64, String)>,
-    again: Option<Again>,
+    /// The run that was read last.
+    run: Option<Run>,
     found: WhatIfFound,
 }
 
@@ -51,7 +49,7 @@ impl WhatIf {
     /// Under this policy, with the other stages of the log.
     #[must_use]
     pub fn new(policy: PolicySpec) -> Self {
-        Self { policy, run: None, again: None, found: WhatIfFound::default() }
+        Self { policy, run: None, found: WhatIfFound::default() }
     }
 
     /// What was found so far.
@@ -68,37 +66,36 @@ impl WhatIf {
     pub fn line(&mut self, line: &Line) -> Result<(), ReplayError> {
         if let Line::Start(start) = line {
             start.check()?;
-            let selection = self.selection(&start.selection, start.seed)?;
+            let spec = self.spec(&start.selection, start.seed)?;
             // The policy's memory goes on from file to file.
-            let run = Some((start.seed, start.model.clone()));
-            if start.continues == 0 || self.run != run {
-                self.again = Some(Again::new(selection));
-                self.run = run;
+            if !self.run.as_ref().is_some_and(|run| run.goes_on(start)) {
+                self.run = Some(Run::begin(start, &spec));
             }
             return Ok(());
         }
-        let again = self.again.as_mut().ok_or(ReplayError::NotStarted)?;
-        match line {
-            Line::Start(_) | Line::Missing { .. } => {}
-            Line::Decision(record) => {
-                let now = again.decide(record)?;
-                let logged = record.choice.as_ref().map(|choice| choice.endpoint.as_str());
-                self.add(record, logged, now.as_ref().map(|choice| choice.endpoint.as_str()));
-            }
-            Line::Outcome(outcome) => again.outcome(outcome),
-            Line::Forget { endpoint } => again.forget(endpoint),
+        let run = self.run.as_mut().ok_or(ReplayError::NotStarted)?;
+        run.take(line);
+        if let Line::Decision(record) = line {
+            let now = run.again.decide(record)?;
+            let logged = record.choice.as_ref().map(|choice| choice.endpoint.as_str());
+            self.add(record, logged, now.as_ref().map(|choice| choice.endpoint.as_str()));
         }
         Ok(())
     }
 
-    fn selection(&self, logged: &SelectionSpec, seed: u64) -> Result<Selection, ReplayError> {
+    /// Whether the policy remembers what it would after the whole log.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        self.run.as_ref().map(Run::memory).unwrap_or_default()
+    }
+
+    fn spec(&self, logged: &SelectionSpec, seed: u64) -> Result<SelectionSpec, ReplayError> {
         let spec = SelectionSpec { policy: self.policy.clone(), shadow: None, ..logged.clone() };
-        let selection = spec.build(seed);
-        if selection.needs().keys && !logged.build(seed).needs().keys {
+        if spec.build(seed).needs().keys && !logged.build(seed).needs().keys {
             let (policy, logged) = (self.policy.name(), logged.policy.name());
             return Err(ReplayError::Keys { policy, logged });
         }
-        Ok(selection)
+        Ok(spec)
     }
 
     fn add(&mut self, record: &DecisionRecord, logged: Option<&str>, now: Option<&str>) {

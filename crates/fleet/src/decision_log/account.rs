@@ -1,7 +1,7 @@
 //! What became of one pool's lines, for metrics.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kvasir_balance::record::Start;
 use parking_lot::Mutex;
@@ -15,6 +15,8 @@ pub(crate) struct Account {
     dropped_in_queue: AtomicU64,
     dropped_at_disk: AtomicU64,
     state: Mutex<LogState>,
+    /// Old files could not be removed when the last one was begun.
+    not_pruned: AtomicBool,
 }
 
 /// Whether a log can be written.
@@ -61,6 +63,7 @@ impl Account {
             dropped_in_queue: AtomicU64::new(0),
             dropped_at_disk: AtomicU64::new(0),
             state: Mutex::default(),
+            not_pruned: AtomicBool::new(false),
         }
     }
 
@@ -84,8 +87,18 @@ impl Account {
         [("queue_full", read(&self.dropped_in_queue)), ("disk", read(&self.dropped_at_disk))]
     }
 
-    pub(crate) fn state(&self) -> LogState {
-        *self.state.lock()
+    /// State and reason as words for metrics. A log that is written may still keep too many files.
+    pub(crate) fn words(&self) -> (&'static str, &'static str) {
+        match *self.state.lock() {
+            LogState::Writing if self.not_pruned.load(Ordering::Relaxed) => {
+                ("writing", "not_pruned")
+            }
+            state => state.words(),
+        }
+    }
+
+    pub(super) fn set_not_pruned(&self, not_pruned: bool) {
+        self.not_pruned.store(not_pruned, Ordering::Relaxed);
     }
 
     /// The state before.

@@ -56,15 +56,21 @@ impl Files {
         Ok((create(&path)?, path))
     }
 
-    /// Removes the oldest, so that `keep` are left.
+    /// Removes the oldest, so that `keep` are left. One that cannot be removed keeps no other; the
+    /// first error is told.
     pub(super) fn prune(&self, keep: usize) -> io::Result<()> {
-        let mut numbers = self.numbers()?;
+        let mut numbers = match self.numbers() {
+            // It is made with the first file.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            numbers => numbers?,
+        };
         numbers.sort_unstable();
         let too_many = numbers.len().saturating_sub(keep);
-        numbers
-            .into_iter()
-            .take(too_many)
-            .try_for_each(|number| std::fs::remove_file(self.path(number)))
+        let remove = |number| match std::fs::remove_file(self.path(number)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+        numbers.into_iter().take(too_many).map(remove).fold(Ok(()), Result::and)
     }
 
     fn path(&self, number: u64) -> PathBuf {

@@ -176,9 +176,11 @@ impl Series {
         }
         let start = Start { continues: self.lines, ..self.account.start().clone() };
         let text = serde_json::to_vec(&Line::Start(start))?;
-        if let Err(error) = self.files.prune(self.keep.saturating_sub(1)) {
+        let pruned = self.files.prune(self.keep.saturating_sub(1));
+        self.account.set_not_pruned(pruned.is_err());
+        if let Err(error) = pruned {
             tracing::warn!(model = self.account.start().model, %error,
-                "old decision logs cannot be removed");
+                "old decision logs cannot be removed; more are kept than wanted");
         }
         let (file, path) = self.files.next(self.create)?;
         let mut buffer = Buffer::default();

@@ -97,6 +97,43 @@ fn files_follow_each_other_and_the_oldest_go() {
 }
 
 #[test]
+fn a_file_that_cannot_be_removed_keeps_no_other_and_is_named() {
+    let scratch = Scratch::new();
+    // A directory is no file that could be removed, whoever tries.
+    let stuck = scratch.0.join("org%2Fm.00000001.jsonl");
+    std::fs::create_dir_all(&stuck).unwrap();
+    let log = DecisionLog::open(scratch.spec(800, 3)).unwrap();
+    let mut pool = log.pool(start());
+    let account = Arc::clone(pool.account());
+    (1..=100).for_each(|of| pool.push(outcome(of)));
+    assert!(log.close());
+    assert_eq!(account.words(), ("writing", "not_pruned"));
+    // Beside the three: itself, and the lock.
+    assert_eq!((account.lines(), std::fs::read_dir(&scratch.0).unwrap().count()), (100, 3 + 2));
+    std::fs::remove_dir(&stuck).unwrap();
+    drop(log);
+    // It is tried again with the next file.
+    let mut series = Series::new(Arc::clone(&account), &scratch.spec(800, 3), files::create);
+    let entry = Entry { account: Arc::clone(&account), missing: 0, what: outcome(1) };
+    series.entry(&entry, Instant::now());
+    series.end(Instant::now());
+    assert_eq!((account.words(), scratch.files().len()), (("writing", ""), 3));
+}
+
+#[test]
+fn a_disk_that_does_not_answer_is_waited_for_once() {
+    let scratch = Scratch::new();
+    std::fs::create_dir_all(&scratch.0).unwrap();
+    let queue = Arc::new(Queue::new(Bounds::default()));
+    let log =
+        DecisionLog { queue, closed: AtomicBool::new(false), _lock: lock(&scratch.0).unwrap() };
+    assert!(!log.close());
+    let began = Instant::now();
+    drop(log);
+    assert!(began.elapsed() < LAST_LINES / 2);
+}
+
+#[test]
 fn a_gateway_that_starts_again_goes_on_with_a_file_of_its_own() {
     let scratch = Scratch::new();
     for _ in 0..2 {
@@ -199,7 +236,7 @@ impl Told {
     }
 
     fn state(&self) -> (&'static str, &'static str) {
-        self.account.state().words()
+        self.account.words()
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) fn render(page: &mut String, pools: &[Arc<Pool>]) {
     let name = "decision_log_state";
     header(page, name, "gauge", "1 for whether the decision log can be written, and why not.");
     for (model, log) in &logs {
-        let (state, reason) = log.state().words();
+        let (state, reason) = log.words();
         sample(page, name, &[("model", model), ("state", state), ("reason", reason)], 1.0);
     }
     let name = "decision_log_lines_total";
