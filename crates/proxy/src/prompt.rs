@@ -235,6 +235,10 @@ pub(crate) async fn tokenise(pool: &Pool, permits: &Arc<Semaphore>, asked: Asked
     };
     match rendered {
         Ok(rendered) => Known::of_rendered(pool, &asked, made_by.as_ref(), rendered),
-        Err((why, text)) => Known::of_text(body.len(), why, text),
+        Err((why, text)) => {
+            let known = Known::of_text(body.len(), why, text);
+            // No engine takes more, and what is ignored of a message is no prompt.
+            Known { count: known.count.min(pool.longest_prompt()), ..known }
+        }
     }
 }
