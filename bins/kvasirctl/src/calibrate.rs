@@ -5,7 +5,6 @@ mod client;
 mod engine;
 mod fit;
 mod measure;
-mod progress;
 mod report;
 
 use std::io::{Write as _, stdout};
@@ -17,6 +16,7 @@ use self::client::EngineClient;
 use self::fit::{Observation, fit};
 use self::report::Report;
 use crate::args::CalibrateArgs;
+use crate::live_line::bar;
 use crate::{Ended, say, stop};
 
 /// Nothing that is asked takes longer, whatever the limit of the whole.
@@ -95,4 +95,9 @@ fn print(args: &CalibrateArgs, report: &Report) -> Result<()> {
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(())
+}
+
+/// How far one of its parts is, for a terminal.
+fn progress(what: &str, done: usize, all: usize) -> String {
+    format!("{what:<12}{} {done}/{all}", bar(done, all))
 }

@@ -133,7 +133,7 @@ async fn compare(args: &DemoArgs, model: &StagedModel) -> Result<Option<Stage>> 
     let mut outcomes: Vec<Outcome> = parts(args).into_iter().map(Outcome::new).collect();
     let plays = u32::try_from(outcomes.len())? * u32::from(args.rounds);
     let each = Duration::from_secs(args.seconds) / plays;
-    let watch = Watch::new();
+    let watch = Watch;
     watch.note(&format!(
         "{engines} {kind} engines, {} users of {} tenants, seed {}; {plays} policies for {:.0} s \
          each",

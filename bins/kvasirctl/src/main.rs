@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod examine;
 mod hash;
+mod live_line;
 mod parity_check;
 mod record;
 mod replay;

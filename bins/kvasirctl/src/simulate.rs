@@ -1,9 +1,9 @@
 //! `kvasirctl simulate`: one workload, several policies, virtual time.
 
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal as _, Write, stderr, stdout};
+use std::io::{BufWriter, Write, stdout};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use kvasir_engine_sim::CostModel;
@@ -15,10 +15,10 @@ use kvasir_sim::{
 
 use crate::Ended;
 use crate::args::SimulateArgs;
+use crate::live_line::{LiveLine, bar};
 
 /// Requests of a made-up workload, unless told.
 const DEFAULT_REQUESTS: usize = 2_000;
-const BAR: usize = 30;
 const REDRAW: Duration = Duration::from_millis(100);
 
 /// Simulates and reports.
@@ -44,28 +44,28 @@ fn compare(args: &SimulateArgs) -> Result<()> {
     }
     let workload = workload(args)?;
     let mut options = options(args, workload.block_size);
-    let mut bar = Bar::new();
+    let mut line = LiveLine::new(REDRAW);
     if args.find_saturation {
         let found =
-            policies.iter().map(|policy| saturation(&workload, &options, *policy, &mut bar));
+            policies.iter().map(|policy| saturation(&workload, &options, *policy, &mut line));
         return write(&saturations(&found.collect::<Result<Vec<_>>>()?, args.json));
     }
     if let Some(load) = args.load {
         let round_robin = SimPolicy::Own(kvasir_balance::PolicyKind::RoundRobin);
-        let full = saturation(&workload, &options, round_robin, &mut bar)?;
+        let full = saturation(&workload, &options, round_robin, &mut line)?;
         options.time_scale = full_load(&full)? * load;
     }
-    let mut draw = |progress| bar.draw(progress, "");
+    let mut show = |progress| draw(&mut line, progress, "");
     let comparison = match &args.decisions {
         Some(path) => {
             let [policy] = policies[..] else {
                 bail!("--decisions: give one policy in --policies")
             };
-            logged(path, &workload, &options, policy, &mut draw)?
+            logged(path, &workload, &options, policy, &mut show)?
         }
-        None => simulate(&workload, &options, policies, &mut draw)?,
+        None => simulate(&workload, &options, policies, &mut show)?,
     };
-    bar.clear();
+    line.clear();
     if let Some(path) = &args.plot {
         std::fs::write(path, plot(&comparison)).with_context(|| path.display().to_string())?;
     }
@@ -146,12 +146,12 @@ fn saturation(
     workload: &Workload,
     options: &Options,
     policy: SimPolicy,
-    bar: &mut Bar,
+    line: &mut LiveLine,
 ) -> Result<Saturation> {
     let found = find_saturation(workload, options, policy, &mut |scale, progress| {
-        bar.draw(progress, &format!(" x {scale:.3}"));
+        draw(line, progress, &format!(" x {scale:.3}"));
     })?;
-    bar.clear();
+    line.clear();
     Ok(found)
 }
 
@@ -205,41 +205,8 @@ fn write(text: &str) -> Result<()> {
     Ok(())
 }
 
-/// A progress bar on standard error, where that is a terminal.
-struct Bar {
-    terminal: bool,
-    drawn: Option<Instant>,
-}
-
-impl Bar {
-    fn new() -> Self {
-        Self { terminal: stderr().is_terminal(), drawn: None }
-    }
-
-    fn draw(&mut self, progress: Progress, note: &str) {
-        let recent = self.drawn.is_some_and(|drawn| drawn.elapsed() < REDRAW);
-        if !self.terminal || recent {
-            return;
-        }
-        self.drawn = Some(Instant::now());
-        let Progress { policy, ended, requests, .. } = progress;
-        let full = (BAR * ended).checked_div(requests).unwrap_or(0).min(BAR);
-        let line = format!(
-            "\r{:<20}[{:<BAR$}] {ended}/{requests}{note}\x1b[K",
-            policy.name(),
-            "#".repeat(full)
-        );
-        // A terminal that cannot be written to is no reason to stop.
-        let mut err = stderr().lock();
-        let _ = err.write_all(line.as_bytes());
-        let _ = err.flush();
-    }
-
-    fn clear(&mut self) {
-        if self.terminal && self.drawn.take().is_some() {
-            let mut err = stderr().lock();
-            let _ = err.write_all(b"\r\x1b[K");
-            let _ = err.flush();
-        }
-    }
+/// How far a policy is.
+fn draw(line: &mut LiveLine, progress: Progress, note: &str) {
+    let Progress { policy, ended, requests, .. } = progress;
+    line.draw(|| format!("{:<20}{} {ended}/{requests}{note}", policy.name(), bar(ended, requests)));
 }

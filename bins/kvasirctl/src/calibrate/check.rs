@@ -14,8 +14,8 @@ use super::client::{EngineClient, Timed};
 use super::engine::Limits;
 use super::fit::Fitted;
 use super::measure::FIRST_ID;
-use super::progress::Bar;
 use crate::args::CalibrateArgs;
+use crate::live_line::LiveLine;
 
 /// One replica gets everything.
 const POLICY: SimPolicy = SimPolicy::Own(PolicyKind::RoundRobin);
@@ -170,13 +170,13 @@ async fn live(client: &EngineClient, args: &CalibrateArgs, workload: &Workload) 
             Ok::<_, anyhow::Error>((timed, prompt.len() as u64))
         });
     }
-    let mut bar = Bar::new();
+    let mut line = LiveLine::new(Duration::ZERO);
     let mut answers = Vec::new();
     while let Some(ended) = tasks.join_next().await {
         answers.push(ended.context("a request's task")??);
-        bar.draw("comparing", answers.len(), workload.requests.len());
+        line.draw(|| super::progress("comparing", answers.len(), workload.requests.len()));
     }
-    bar.clear();
+    line.clear();
     Ok(side(&answers))
 }
 

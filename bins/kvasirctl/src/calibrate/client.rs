@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
@@ -111,8 +111,7 @@ impl EngineClient {
         body: Bytes,
     ) -> Result<Request<Full<Bytes>>> {
         let mut request = builder.body(Full::new(body))?;
-        let own: Vec<(&http::HeaderName, &HeaderValue)> = self.headers.iter().collect();
-        for (name, value) in own {
+        for (name, value) in &self.headers {
             request.headers_mut().insert(name, value.clone());
         }
         Ok(request)

@@ -1,6 +1,6 @@
 //! Times prompts of several lengths and several answers at once, in rounds.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use kvasir_balance::Rng;
@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use super::client::{EngineClient, Timed};
 use super::engine::Limits;
 use super::fit::{Observation, Step};
-use super::progress::Bar;
 use crate::args::{CalibrateArgs, Reading};
+use crate::live_line::LiveLine;
 
 /// Least and most tokens of prompts whose lengths nobody chose.
 const SHORTEST: u32 = 8;
@@ -76,7 +76,7 @@ pub(super) async fn measure(
     let mut rng = Rng::new(args.seed);
     let mut tokens = Rng::new(getrandom::u64().context("no randomness for new prompts")?);
     let mut readings: Vec<Vec<Vec<Timed>>> = vec![Vec::new(); points.len()];
-    let mut bar = Bar::new();
+    let mut line = LiveLine::new(Duration::ZERO);
     let (mut requests, mut told) = (0, false);
     let warm_up = Point { answers: 1, prompt: SHORTEST };
     for _ in 0..WARM_UP {
@@ -89,7 +89,7 @@ pub(super) async fn measure(
                 break 'rounds;
             }
             let done = rounds as usize * points.len() + place;
-            bar.draw("measuring", done, args.repeats as usize * points.len());
+            line.draw(|| super::progress("measuring", done, args.repeats as usize * points.len()));
             let Some(point) = points.get(at) else { continue };
             let answers = run(client, args, *point, &mut tokens).await?;
             requests += answers.len();
@@ -106,7 +106,7 @@ pub(super) async fn measure(
         }
         rounds += 1;
     }
-    bar.clear();
+    line.clear();
     if rounds == 0 {
         bail!(
             "not one round of {} points in time: a longer --time-limit, or fewer or shorter \

@@ -1,26 +1,20 @@
 //! What is shown on standard error while a policy is played: a bar on a terminal, else a line
 //! when it begins and one when it ends.
 
-use std::io::{IsTerminal as _, Write as _, stderr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kvasir_demo::{Played, Progress, Target, Workload, play};
 
-const BAR: usize = 30;
+use crate::live_line::{self, LiveLine};
+
 const REDRAW: Duration = Duration::from_millis(200);
 
 /// Where progress is shown.
 #[derive(Debug)]
-pub(super) struct Watch {
-    terminal: bool,
-}
+pub(super) struct Watch;
 
 impl Watch {
-    pub(super) fn new() -> Self {
-        Self { terminal: stderr().is_terminal() }
-    }
-
     /// A line that stays.
     pub(super) fn note(&self, line: &str) {
         super::note(line);
@@ -36,7 +30,8 @@ impl Watch {
     ) -> Played {
         let progress = Arc::new(Progress::default());
         let begin = Instant::now();
-        if !self.terminal {
+        let mut line = LiveLine::new(Duration::ZERO);
+        if !line.is_seen() {
             self.note(&format!("{policy}: playing for {:.0} s", time.as_secs_f64()));
         }
         let playing = play(targets, workload, time, &progress);
@@ -45,15 +40,12 @@ impl Watch {
         let played = loop {
             tokio::select! {
                 played = &mut playing => break played,
-                _ = redraw.tick(), if self.terminal => {
-                    draw(&bar(policy, begin.elapsed(), time, &progress));
+                _ = redraw.tick(), if line.is_seen() => {
+                    line.draw(|| bar(policy, begin.elapsed(), time, &progress));
                 }
             }
         };
-        if self.terminal {
-            // Erases the bar.
-            draw("\x1b[K");
-        }
+        line.clear();
         let (answered, failed) = (progress.answered(), progress.failed());
         self.note(&format!("{policy}: {answered} answers, {failed} failed"));
         played
@@ -62,28 +54,19 @@ impl Watch {
 
 /// One line, of less than 80 columns.
 fn bar(policy: &str, elapsed: Duration, time: Duration, progress: &Progress) -> String {
-    let part = (elapsed.as_secs_f64() / time.as_secs_f64().max(0.001)).min(1.0);
-    // The part is from 0 to 1.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to BAR")]
-    let full = (part * BAR as f64) as usize;
+    let millis = |time: Duration| usize::try_from(time.as_millis()).unwrap_or(usize::MAX);
+    let bar = live_line::bar(millis(elapsed), millis(time).max(1));
     let answered = progress.answered();
     format!(
-        "{policy:<19} [{:<BAR$}] {:>3.0} s {answered:>6} answers\x1b[K",
-        "#".repeat(full),
+        "{policy:<19} {bar} {:>3.0} s {answered:>6} answers",
         elapsed.as_secs_f64().min(time.as_secs_f64()),
     )
-}
-
-/// Draws over the line. A terminal that cannot be written to is no reason to stop.
-fn draw(text: &str) {
-    let mut err = stderr().lock();
-    let _ = write!(err, "\r{text}");
-    let _ = err.flush();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live_line::BAR;
 
     #[test]
     fn the_bar_grows_and_fits() {
@@ -95,6 +78,6 @@ mod tests {
         assert_eq!(at(10).matches('#').count(), BAR / 2);
         assert_eq!(at(25).matches('#').count(), BAR);
         assert!(at(25).contains(" 20 s "), "{}", at(25));
-        assert!(at(25).len() < 80 + "\x1b[K".len());
+        assert!(at(25).len() < 80);
     }
 }

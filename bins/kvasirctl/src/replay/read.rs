@@ -1,11 +1,13 @@
 //! Decision logs line by line, with their places, and a progress bar on a terminal.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, IsTerminal as _, Read as _, Write as _, stderr};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kvasir_balance::record::Line;
+
+use crate::live_line::LiveLine;
 
 /// No line is as long.
 const MAX_LINE: u64 = 256 << 20;
@@ -87,10 +89,9 @@ fn read(
     Ok(true)
 }
 
-/// How much of the files was read, on standard error where that is a terminal.
+/// How much of the files was read.
 struct Progress {
-    terminal: bool,
-    drawn: Option<Instant>,
+    line: LiveLine,
     read: u64,
     bytes: u64,
 }
@@ -99,31 +100,15 @@ impl Progress {
     fn over(files: &[PathBuf]) -> Self {
         let size = |file: &PathBuf| file.metadata().map_or(0, |found| found.len());
         let bytes = files.iter().map(size).sum();
-        // What takes less than a moment needs no bar.
-        Self { terminal: stderr().is_terminal(), drawn: Some(Instant::now()), read: 0, bytes }
+        Self { line: LiveLine::late(REDRAW), read: 0, bytes }
     }
 
     fn read(&mut self, line: u64, bytes: u64) {
         self.read += bytes;
-        let look = self.terminal && line.is_multiple_of(LOOK);
-        if !look || self.drawn.is_some_and(|drawn| drawn.elapsed() < REDRAW) {
-            return;
-        }
-        self.drawn = Some(Instant::now());
-        let part = super::percent(self.read, self.bytes);
-        let mut err = stderr().lock();
-        // A terminal that cannot be written to is no reason to stop.
-        let _ = write!(err, "\rread {part} of {} MiB\x1b[K", self.bytes >> 20);
-        let _ = err.flush();
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if self.terminal {
-            let mut err = stderr().lock();
-            let _ = err.write_all(b"\r\x1b[K");
-            let _ = err.flush();
+        if line.is_multiple_of(LOOK) {
+            let (read, bytes) = (self.read, self.bytes);
+            self.line
+                .draw(|| format!("read {} of {} MiB", super::percent(read, bytes), bytes >> 20));
         }
     }
 }
