@@ -5,12 +5,19 @@
 mod rate;
 mod recent;
 
+use std::time::Duration;
+
 pub use self::rate::{DEFAULT_PREFILL_RATE, PrefillRate, expected_rate, fetch_rate, median_rate};
 pub(crate) use self::recent::READING;
 pub use self::recent::{RecentWork, even_out};
 
 /// Assumed size of a waiting request nobody told us about, until prompts were seen.
 pub const DEFAULT_PROMPT_TOKENS: u64 = 512;
+
+/// How much of something counts after `age` that counts half after `half_life` seconds.
+fn fades(age: Duration, half_life: f64) -> f64 {
+    0.5_f64.powf(age.as_secs_f64() / half_life)
+}
 
 /// The moving mean of prompt lengths after one more prompt of `tokens`.
 #[must_use]

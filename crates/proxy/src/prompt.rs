@@ -78,12 +78,13 @@ impl Known {
     }
 
     /// A prompt whose text was found, but not its tokens.
-    fn of_text(bytes: usize, why: &'static str, text: Option<PromptText>) -> Self {
+    fn of_text(pool: &Pool, bytes: usize, why: &'static str, text: Option<PromptText>) -> Self {
         let known = Self::only_size(bytes, why);
         let Some(text) = text else { return known };
-        // Images are no part of it.
+        // Images are no part of it. No engine takes more than its longest prompt, and what is
+        // ignored of a message is no prompt.
         let count = (text.bytes + text.setting.len() as u64).div_ceil(BYTES_PER_TOKEN);
-        Self { count, text: Some(text), ..known }
+        Self { count: count.min(pool.longest_prompt()), text: Some(text), ..known }
     }
 
     /// Why the tokens are not known; `api` is `None` for paths forwarded as they are.
@@ -235,10 +236,6 @@ pub(crate) async fn tokenise(pool: &Pool, permits: &Arc<Semaphore>, asked: Asked
     };
     match rendered {
         Ok(rendered) => Known::of_rendered(pool, &asked, made_by.as_ref(), rendered),
-        Err((why, text)) => {
-            let known = Known::of_text(body.len(), why, text);
-            // No engine takes more, and what is ignored of a message is no prompt.
-            Known { count: known.count.min(pool.longest_prompt()), ..known }
-        }
+        Err((why, text)) => Known::of_text(pool, body.len(), why, text),
     }
 }

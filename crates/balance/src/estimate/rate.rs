@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use super::fades;
+
 /// Assumed until something was measured: tokens per second of prefill.
 pub const DEFAULT_PREFILL_RATE: f64 = 8_000.0;
 /// Fetching a token from a slower tier is taken to be so much quicker than computing it, until it
@@ -79,7 +81,7 @@ impl PrefillRate {
 
     /// How much of what was seen still counts.
     fn kept(&self, now: Duration) -> f64 {
-        0.5_f64.powf(now.saturating_sub(self.at).as_secs_f64() / Self::HALF_LIFE)
+        fades(now.saturating_sub(self.at), Self::HALF_LIFE)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::fades;
 use crate::view::Candidate;
 
 /// What reading its context during an answer costs, in parts of computing it: about so much for
@@ -35,7 +36,8 @@ impl RecentWork {
 
     /// A request that was added at the moment `since` will not be computed.
     pub fn take_back(&mut self, computed: u64, prompt: u64, since: Duration, now: Duration) {
-        let left = Self::tokens(computed, prompt) * left_after(now.saturating_sub(since));
+        let left =
+            Self::tokens(computed, prompt) * fades(now.saturating_sub(since), Self::HALF_LIFE);
         self.tokens = (self.get(now) - left).max(0.0);
         self.at = self.at.max(now);
     }
@@ -43,23 +45,19 @@ impl RecentWork {
     /// As it counts at this moment, in tokens.
     #[must_use]
     pub fn get(&self, now: Duration) -> f64 {
-        self.tokens * left_after(now.saturating_sub(self.at))
+        self.tokens * fades(now.saturating_sub(self.at), Self::HALF_LIFE)
     }
 
     /// What [`get`](Self::get) lacks because it began only lately, in parts of a whole.
     #[must_use]
     pub fn missing(&self, now: Duration) -> f64 {
-        left_after(now.saturating_sub(self.began))
+        fades(now.saturating_sub(self.began), Self::HALF_LIFE)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
     fn tokens(computed: u64, prompt: u64) -> f64 {
         computed as f64 + READING * prompt as f64
     }
-}
-
-fn left_after(time: Duration) -> f64 {
-    0.5_f64.powf(time.as_secs_f64() / RecentWork::HALF_LIFE)
 }
 
 /// Sets the candidates' recent work from [`RecentWork::get`] and [`RecentWork::missing`] of each, in
