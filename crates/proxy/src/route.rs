@@ -145,7 +145,10 @@ mod tests {
     fn paths_about_stored_responses() {
         assert_eq!(get("/v1/responses/resp_1", &[]), Route::Stored);
         assert_eq!(route(&Method::POST, "/v1/responses/resp_1/cancel", &[]), Route::Stored);
-        assert_eq!(get("/v1/responses/resp_1/cancel", &[]), Route::WrongMethod { allow: "POST" });
+        assert_eq!(
+            get("/v1/responses/resp_1/cancel", &[]),
+            Route::WrongMethod { allow: "POST, OPTIONS" }
+        );
         for path in ["/v1/responses/", "/v1/responses/..", "/v1/responses/a/b", "/v1/responses/%2e"]
         {
             assert_eq!(get(path, &[]), Route::Unknown, "{path}");

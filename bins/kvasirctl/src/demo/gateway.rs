@@ -129,7 +129,11 @@ impl Gateway {
         let Self { stop, task, .. } = self;
         // Gone already is what is wanted.
         let _ = stop.send(());
-        if let Err(error) = task.await {
+        let ended = match task.await {
+            Ok(ended) => ended.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(error) = ended {
             super::note(&format!("the gateway ended badly: {error}"));
         }
     }

