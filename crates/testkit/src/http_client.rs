@@ -135,7 +135,10 @@ impl HttpClient {
     pub async fn begin(&mut self, request: Request<RequestBody>) -> io::Result<Response<Incoming>> {
         within(async {
             match &mut self.sender {
-                Sender::Http1(sender) => sender.send_request(request).await,
+                Sender::Http1(sender) => {
+                    sender.ready().await.map_err(io::Error::other)?;
+                    sender.send_request(request).await
+                }
                 Sender::Http2(sender) => {
                     sender.ready().await.map_err(io::Error::other)?;
                     sender.send_request(request).await

@@ -1,8 +1,7 @@
 //! API keys of clients on the data port.
 
-use http::HeaderMap;
 use kvasir_testkit::client::Response;
-use kvasir_testkit::engine::{EngineConfig, FakeEngine, Reply};
+use kvasir_testkit::engine::{EngineConfig, FakeEngine, Model, Reply};
 use serde_json::{Value, json};
 
 use crate::harness::{COMPLETIONS, ConfigFile, Gateway, SOON, pool, run_to_end, until};
@@ -68,7 +67,10 @@ async fn who_shows_no_known_key_is_told_how_and_goes_no_further() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clients_key_opens_the_gateway_and_goes_no_further() {
-    let engine = engine().await;
+    let models = vec![Model::base("guarded"), Model::base("open")];
+    let engine = FakeEngine::start(EngineConfig { models, ..EngineConfig::default() });
+    let engine = engine.await.unwrap();
+    engine.set_default(Reply::Echo);
     let mut guarded = pool("guarded", &[&engine]);
     guarded["api_key"] = "engine-key".into();
     let open = pool("open", &[&engine]);
@@ -114,8 +116,6 @@ async fn the_file_is_read_again_when_it_changes_and_a_bad_one_changes_nothing() 
     let line = gateway.line("the reason", |line| line.contains("no key")).await;
     assert!(line.contains("what was read before stays"), "{line}");
     assert_eq!(status_with(&gateway, OTHER).await, 200);
-    let mut headers = HeaderMap::new();
-    headers.insert("x-api-key", OTHER.parse().unwrap());
     let page = ask(&gateway, "GET", "/metrics", &[("x-api-key", OTHER)]).await.text();
     for line in [
         "kvasir_api_keys_reloads_total{result=\"ok\"} 1",

@@ -168,7 +168,7 @@ async fn a_taken_port_is_said_and_what_is_out_of_bounds_located() {
         (r#"{"max_concurrent_streams": 0}"#, "0 is not from 1 to 65536"),
         (r#"{"idle_timeout_s": 0}"#, "0 is not from 1 to 86400"),
         (r#"{"write_stall_s": 100000}"#, "100000 is not from 1 to 86400"),
-        (r#"{"forwarded_headers": "drop"}"#, "forwarded_headers"),
+        (r#"{"forwarded_headers": "drop"}"#, "expected one of append, replace, off"),
         (r#"{"tls": {"cert_file": "x"}}"#, "key_file"),
         (r#"{"tls": {"cert_file": "", "key_file": "k"}}"#, "must have a name"),
         (r#"{"port": 1}"#, "port"),

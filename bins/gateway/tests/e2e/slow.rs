@@ -22,7 +22,7 @@ fn flood() -> Reply {
     let chunk = || SseChunk { gap: Duration::ZERO, data: data.clone() };
     Reply::Sse {
         head_delay: Duration::ZERO,
-        chunks: (0..2_000).map(|_| chunk()).collect(),
+        chunks: (0..800).map(|_| chunk()).collect(),
         done: true,
     }
 }
@@ -32,7 +32,8 @@ async fn a_client_that_reads_nothing_is_cut_off() {
     let (engine, gateway) = scene().await;
     engine.push([flood()]);
     let began = Instant::now();
-    let client = gateway.sent(COMPLETIONS, stream(&[1], 2_000).to_string().as_bytes()).await;
+    let client = gateway.sent(COMPLETIONS, stream(&[1], 800).to_string().as_bytes()).await;
+    engine.wait_for(1, SOON).await;
     let seen = engine.wait_idle(SOON).await;
     assert_eq!(seen[0].fate, Fate::ClientGoneMidBody);
     assert!(began.elapsed() >= Duration::from_secs(1), "not before its time");
@@ -51,7 +52,7 @@ async fn a_stream_that_takes_nothing_is_ended_and_the_others_go_on() {
     // A small window is full at once, while the connection is read all the time.
     let mut client = HttpClient::h2c_with_window(gateway.addr(), 65_535).await.unwrap();
     let request = http::Request::post(client.uri(COMPLETIONS));
-    let request = request.body(full(stream(&[1], 2_000).to_string())).unwrap();
+    let request = request.body(full(stream(&[1], 800).to_string())).unwrap();
     let mut body = client.begin(request).await.unwrap().into_body();
     data(&mut body).await.unwrap().unwrap();
     let seen = engine.wait_idle(SOON).await;

@@ -217,11 +217,11 @@ async fn a_client_that_reads_nothing_is_cut_off_under_tls_too() {
     let scene = Scene::new().await;
     let chunk =
         || kvasir_testkit::engine::SseChunk { gap: Duration::ZERO, data: "x".repeat(64 << 10) };
-    let chunks = (0..2_000).map(|_| chunk()).collect();
+    let chunks = (0..800).map(|_| chunk()).collect();
     scene.engine.push([Reply::Sse { head_delay: Duration::ZERO, chunks, done: true }]);
     let mut client = scene.connect(HTTP1).await;
     let request = Request::post(COMPLETIONS).header("host", "localhost");
-    let request = request.body(full(stream(&[1], 2_000).to_string())).unwrap();
+    let request = request.body(full(stream(&[1], 800).to_string())).unwrap();
     // The client's own buffers fill up and it reads no more.
     let body = client.begin(request).await.unwrap();
     let seen = scene.engine.wait_idle(SOON).await;

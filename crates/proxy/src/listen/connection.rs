@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderValue, Version};
+use http::{HeaderValue, Request, Version, header};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::Builder;
@@ -37,6 +38,7 @@ pub(crate) struct Client {
     pub(crate) scheme: &'static str,
     /// Its address, for `x-forwarded-for`.
     pub(crate) address: HeaderValue,
+    hub: Arc<Hub>,
     begun: AtomicU64,
     open: AtomicU32,
     speaks_http2: AtomicBool,
@@ -149,18 +151,24 @@ impl Shared {
             app: Arc::clone(&self.app),
             scheme,
             address: address(peer),
+            hub: Arc::clone(&self.hub),
             begun: AtomicU64::new(0),
             open: AtomicU32::new(0),
             speaks_http2: AtomicBool::new(false),
         });
         let served = Arc::clone(&client);
-        let service = service_fn(move |request| {
+        let service = service_fn(move |request: Request<Incoming>| {
             let open = Open::new(Arc::clone(&served));
             async move {
-                if request.version() == Version::HTTP_2 {
+                let is_http2 = request.version() == Version::HTTP_2;
+                if is_http2 {
                     open.client().speaks_http2.store(true, Ordering::Relaxed);
                 }
-                let response = handle(open.client(), request).await;
+                let mut response = handle(open.client(), request).await;
+                if !is_http2 && open.client().hub.is_stopping() {
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(header::CONNECTION, close);
+                }
                 Ok::<_, Infallible>(response.map(|body| Answer::new(body, open)))
             }
         });
