@@ -98,7 +98,7 @@ impl ListenerConfig {
     }
 }
 
-fn within<T: PartialOrd + std::fmt::Display, E: de::Error>(
+fn within<T: Copy + PartialOrd + std::fmt::Display, E: de::Error>(
     value: T,
     least: T,
     most: T,

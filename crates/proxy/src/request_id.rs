@@ -59,7 +59,7 @@ fn fresh() -> HeaderValue {
     HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("0"))
 }
 
-/// Random bits, without asking the system each time: SplitMix64 on a state of each thread, beside
+/// Random bits, without asking the system each time: `SplitMix64` on a state of each thread, beside
 /// half of bits that are drawn once a thread, so that no two threads or processes share ids.
 fn bits() -> u128 {
     thread_local! {
@@ -77,7 +77,7 @@ fn seed() -> u64 {
     RandomState::new().hash_one(std::thread::current().id())
 }
 
-/// The output of SplitMix64.
+/// The output of `SplitMix64`.
 fn mixed(state: u64) -> u64 {
     let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,5 +1,7 @@
 //! Certificates made for one test, and the client's side of TLS with them.
 
+#![expect(clippy::unwrap_used, reason = "a test without certificates may stop at once")]
+
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};

@@ -97,9 +97,8 @@ async fn a_stream_that_is_reset_is_given_up_at_the_engine() {
         count: 2_000,
     }]);
     let mut client = HttpClient::h2c(gateway.addr()).await.unwrap();
-    let request = Request::post(client.uri(COMPLETIONS))
-        .body(full(stream(&[1], 2_000).to_string()))
-        .unwrap();
+    let request =
+        Request::post(client.uri(COMPLETIONS)).body(full(stream(&[1], 2_000).to_string())).unwrap();
     let mut body = client.begin(request).await.unwrap().into_body();
     data(&mut body).await.unwrap().unwrap();
     drop(body);

@@ -28,7 +28,7 @@ async fn statuses(gateway: &Gateway, sent: &str) -> Vec<u16> {
         match client.response().await {
             Ok(response) => seen.push(response.status),
             Err(error) if error.kind() == ErrorKind::TimedOut => {
-                client.close_write().await.unwrap()
+                client.close_write().await.unwrap();
             }
             Err(_) => return seen,
         }
