@@ -75,6 +75,10 @@ impl Refusal {
         if let Self::WrongMethod { allow, .. } = self {
             headers.insert(header::ALLOW, HeaderValue::from_static(allow));
         }
+        // Where it ends was not clear either.
+        if matches!(self, Self::BadHead(_) | Self::TransferCoding) {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         if let Self::Unauthorized { shown } = self {
             let challenge = match shown {
                 true => "Bearer realm=\"kvasir\", error=\"invalid_token\"",

@@ -205,3 +205,78 @@ async fn a_head_without_end_ends_the_connection() {
     assert!(ended.is_ok(), "16 MB of one head are not read on for ever");
     opened(addr).await;
 }
+
+/// A header for HPACK, as a literal without indexing.
+fn literal(name: &str, value: &str) -> Vec<u8> {
+    let mut field = vec![0];
+    for text in [name, value] {
+        // Below 127 a length is one byte.
+        field.push(u8::try_from(text.len()).unwrap());
+        field.extend(text.as_bytes());
+    }
+    field
+}
+
+/// What becomes of one request of HTTP/2: its status, or the code it is reset with.
+async fn fate(addr: SocketAddr, fields: &[(&str, &str)], body: &[u8]) -> Result<String, u32> {
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    sent.extend(frame(SETTINGS, 0, 0, &[]));
+    let head: Vec<u8> = fields.iter().flat_map(|(name, value)| literal(name, value)).collect();
+    sent.extend(frame(HEADERS, 0x4, 1, &head));
+    sent.extend(frame(0, 0x1, 1, body));
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    stream.write_all(&sent).await.unwrap();
+    let mut seen = Vec::new();
+    loop {
+        let mut rest = &seen[..];
+        while rest.len() >= 9 {
+            let length = u32::from_be_bytes([0, rest[0], rest[1], rest[2]]) as usize;
+            let Some(payload) = rest.get(9..9 + length) else { break };
+            match (rest[3], rest[8]) {
+                (RST_STREAM, 1) => return Err(u32::from_be_bytes(payload.try_into().unwrap())),
+                (GOAWAY, _) => return Err(u32::from_be_bytes(payload[4..8].try_into().unwrap())),
+                // The status comes first, from the static table or as a literal of it.
+                (HEADERS, 1) => return Ok(format!("{:02x}", payload[0])),
+                _ => {}
+            }
+            rest = &rest[9 + length..];
+        }
+        let read = timeout(SOON, stream.read_buf(&mut seen)).await.unwrap().unwrap();
+        assert_ne!(read, 0, "neither an answer nor a reset");
+    }
+}
+
+#[tokio::test]
+async fn what_would_be_another_request_in_http_1_is_none_in_http_2() {
+    let listener = Listener::bind(&settings(100, false)).unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(serve(app(), listener, std::future::pending(), SOON));
+    let usual =
+        [(":method", "GET"), (":scheme", "http"), (":authority", "g"), (":path", "/health")];
+    let with = |more: &[(&'static str, &'static str)]| [&usual[..], more].concat();
+    let ok = "88".to_owned();
+    assert_eq!(fate(addr, &with(&[]), b"").await, Ok(ok.clone()));
+    assert_eq!(fate(addr, &with(&[("content-length", "2")]), b"{}").await, Ok(ok));
+    for more in [
+        &[("transfer-encoding", "chunked")][..],
+        &[("connection", "close")],
+        &[("content-length", "3")],
+        &[("content-length", "2"), ("content-length", "3")],
+        &[("x-a", "1\r\nx-b: 2")],
+        &[("x a", "1")],
+        &[("X-A", "1")],
+        &[("x-a:", "1")],
+        &[(":path", "/other")],
+        &[(":unknown", "1")],
+    ] {
+        let seen = fate(addr, &with(more), b"{}").await;
+        let refused = seen.is_err() || seen == Ok("8c".to_owned());
+        assert!(refused, "{more:?}: {seen:?}");
+    }
+    for path in ["/health\r\nx-b: 2", "/health HTTP/1.1", ""] {
+        let fields =
+            [(":method", "GET"), (":scheme", "http"), (":authority", "g"), (":path", path)];
+        let seen = fate(addr, &fields, b"").await;
+        assert!(seen.is_err() || seen == Ok("8c".to_owned()), "{path:?}: {seen:?}");
+    }
+}

@@ -16,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep};
 
 use super::hub::{Hub, Place};
@@ -254,7 +255,8 @@ impl<'a> Watch<'a> {
         }
         while !self.armed || timer.is_elapsed() {
             self.armed = true;
-            if timer.as_mut().poll(cx).is_pending() {
+            // A task that has used up its turn would not be registered.
+            if pin!(unconstrained(timer.as_mut())).poll(cx).is_pending() {
                 break;
             }
             let is_idle = self.client.is_idle() && self.client.begun() == self.begun;
@@ -276,7 +278,7 @@ impl<'a> Watch<'a> {
             return self.shared.hub.is_stopping();
         }
         self.registered = true;
-        stopped.poll(cx).is_ready()
+        pin!(unconstrained(stopped)).poll(cx).is_ready()
     }
 
     fn finish(&mut self, timer: Pin<&mut Sleep>) -> Wish {
