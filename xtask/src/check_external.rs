@@ -36,7 +36,7 @@ struct Client {
 enum Need {
     /// A program on the path.
     Program(&'static str),
-    /// Packages of PyPI, in a virtual environment of their own.
+    /// Packages of `PyPI`, in a virtual environment of their own.
     Python(&'static [&'static str]),
     /// Packages of npm.
     Node(&'static [&'static str]),

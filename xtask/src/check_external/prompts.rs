@@ -16,15 +16,15 @@ const SAMPLE: &str = "qwen3/tokenizer.json";
 /// Runs the tests that need the models' files, which `dir` or the variable names.
 pub(super) fn check(root: &Path, dir: Option<PathBuf>) -> Outcome {
     let Some(dir) = dir.or_else(|| env::var_os(VARIABLE).map(PathBuf::from)) else {
-        return missing(format!("no directory of models, as an argument or in {VARIABLE}"));
+        return missing(&format!("no directory of models, as an argument or in {VARIABLE}"));
     };
     // The tests run in another directory.
     let dir = match dir.canonicalize() {
         Ok(dir) => dir,
-        Err(error) => return missing(format!("{}: {error}", dir.display())),
+        Err(error) => return missing(&format!("{}: {error}", dir.display())),
     };
     if !dir.join(SAMPLE).is_file() {
-        return missing(format!("{} has no {SAMPLE}", dir.display()));
+        return missing(&format!("{} has no {SAMPLE}", dir.display()));
     }
     let mut tests = Command::new(cargo());
     tests.current_dir(root).env(VARIABLE, dir).args(["test", "--package", "kvasir-prompt"]);
@@ -36,6 +36,6 @@ pub(super) fn check(root: &Path, dir: Option<PathBuf>) -> Outcome {
     }
 }
 
-fn missing(why: String) -> Outcome {
+fn missing(why: &str) -> Outcome {
     Outcome::Missing(format!("{why}; {README} says what it must hold"))
 }
