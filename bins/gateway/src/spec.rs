@@ -6,11 +6,11 @@ use anyhow::{Context, Result};
 use http::HeaderValue;
 use kvasir_config::{Config, EndpointConfig, PoolConfig, RankAddressing, TokenParity};
 use kvasir_fleet::{
-    DecisionLog, DecisionLogSpec, EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec,
-    RankAddressingKind, TokenSpec,
+    BreakerSettings, DecisionLog, DecisionLogSpec, EndpointSpec, EventSpec, FleetSpec, HealthSpec,
+    ParityMode, PoolSpec, RankAddressingKind, RetryLimits, TokenSpec,
 };
 use kvasir_inventory::Limits;
-use kvasir_proxy::{DEFAULT_HEAD_BYTES, Settings};
+use kvasir_proxy::{DEFAULT_HEAD_BYTES, Retries, Settings};
 
 /// The largest head where clients may give token ids in headers: half a million of them.
 const IDS_HEAD_BYTES: usize = 4 << 20;
@@ -36,6 +36,16 @@ pub(crate) fn fleet_spec(
         connect_timeout: config.connect_timeout(),
         seed: u64::from_le_bytes(random()?),
         decision_log,
+        health: HealthSpec {
+            breaker: BreakerSettings {
+                failures: config.health.failures,
+                open: config.health.open(),
+                trials: config.health.half_open_trials,
+                ..BreakerSettings::default()
+            },
+            probe_path: config.health.probe_path.clone(),
+            probe_timeout: config.health.probe_timeout(),
+        },
     })
 }
 
@@ -59,6 +69,14 @@ pub(crate) fn settings(config: &Config) -> Settings {
         connect_timeout: config.connect_timeout(),
         max_head_bytes: if takes_ids { IDS_HEAD_BYTES } else { DEFAULT_HEAD_BYTES },
         tokenizer_threads: cores,
+        retries: Retries {
+            attempts: config.retries.attempts,
+            budget: RetryLimits {
+                percent: config.retries.budget_percent,
+                min_per_s: config.retries.budget_min_per_s,
+            },
+            longest_wait: config.retries.max_retry_after(),
+        },
     }
 }
 

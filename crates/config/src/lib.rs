@@ -13,6 +13,7 @@ mod error;
 mod identity;
 mod inventory;
 mod model;
+mod resilience;
 mod secret;
 
 pub use self::decision_log::DecisionLogConfig;
@@ -21,4 +22,5 @@ pub use self::error::ConfigError;
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
 pub use self::model::{Config, LogConfig, LogFormat, PoolConfig, TokenParity};
+pub use self::resilience::{HealthConfig, RetriesConfig};
 pub use self::secret::Secret;

@@ -14,6 +14,7 @@ use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::error::ConfigError;
 use crate::identity::BlockIdentity;
 use crate::inventory::InventoryConfig;
+use crate::resilience::{HealthConfig, RetriesConfig};
 use crate::secret::Secret;
 
 /// Why two engines cannot connect to us in the same way.
@@ -51,6 +52,10 @@ pub struct Config {
     pub inventory: InventoryConfig,
     /// Where decisions are logged. Not at all by default.
     pub decision_log: Option<DecisionLogConfig>,
+    /// When a request is sent to another engine.
+    pub retries: RetriesConfig,
+    /// When an engine is left alone.
+    pub health: HealthConfig,
     /// Logging.
     pub log: LogConfig,
 }
@@ -164,6 +169,8 @@ impl Default for Config {
             shutdown_grace_s: 30,
             inventory: InventoryConfig::default(),
             decision_log: None,
+            retries: RetriesConfig::default(),
+            health: HealthConfig::default(),
             log: LogConfig::default(),
         }
     }
@@ -232,6 +239,8 @@ impl Config {
         self.inventory
             .check()
             .or_else(|(key, message)| fail(&format!("inventory.{key}"), &message))?;
+        self.retries.check().or_else(|(key, message)| fail(&format!("retries.{key}"), &message))?;
+        self.health.check().or_else(|(key, message)| fail(&format!("health.{key}"), &message))?;
         for (i, path) in self.forward_paths.iter().enumerate() {
             if !path.starts_with('/') {
                 return fail(&format!("forward_paths[{i}]"), "must begin with `/`");

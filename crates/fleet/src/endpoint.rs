@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use http::uri::Authority;
 use kvasir_balance::EndpointId;
@@ -9,11 +10,13 @@ use kvasir_inventory::{AbsentReason, Overlap, Overlaps, SuspectReason, Tier, Tru
 use kvasir_kv_events::{Event, Update};
 use parking_lot::{Mutex, RwLock};
 
+use crate::breaker::BreakerState;
 use crate::card::EngineCard;
 use crate::credit::Creditable;
 use crate::engine::{Engine, Exclusion};
 use crate::evidence::BlockShape;
 use crate::hash_contract::HashContract;
+use crate::health::Standing;
 use crate::identity::{BlockIdentity, Keying};
 use crate::load::{FirstTokens, LoadCounters, Rates};
 use crate::parity::Stamp;
@@ -242,11 +245,27 @@ impl Endpoint {
         self.engine.mark_reachable();
     }
 
-    /// The engine answered a request, or `failed`: an error of its own, or it broke off before it
-    /// answered. A few failures in a row leave it alone for a while: an engine that fails at once
-    /// always looks idle, and would draw all the traffic.
-    pub fn note_answer(&self, failed: bool) {
-        self.engine.note_answer(failed);
+    /// Whether its engine's breaker lets requests pass.
+    #[must_use]
+    pub fn breaker(&self) -> BreakerState {
+        self.engine.breaker()
+    }
+
+    /// The engine says that it is busy and when to come again (`retry-after`): no new requests to
+    /// it for that time, 30 s at most, while there is another.
+    pub fn press_back(&self, time: Duration) {
+        self.engine.press_back(time);
+    }
+
+    /// How long the engine wants no new requests still; `None` where it does not say.
+    #[must_use]
+    pub fn back_pressure(&self) -> Option<Duration> {
+        self.engine.back_pressure()
+    }
+
+    /// A request is sent there.
+    pub(crate) fn send(&self) -> Standing {
+        self.engine.send()
     }
 
     /// Whether a request for `model` may go there; the reason if not.

@@ -16,6 +16,7 @@
 mod application;
 mod apply;
 mod asked;
+mod breaker;
 mod card;
 mod credit;
 mod decision_log;
@@ -27,6 +28,7 @@ mod evidence;
 mod exposition;
 mod guess;
 mod hash_contract;
+mod health;
 mod identity;
 mod kind;
 mod load;
@@ -40,6 +42,7 @@ mod rank_stream;
 mod ranks;
 mod refill;
 mod registry;
+mod retry_budget;
 mod samples;
 mod selecting;
 mod signals;
@@ -53,6 +56,7 @@ mod tokenizer;
 
 pub use self::apply::Applier;
 pub use self::asked::Asked;
+pub use self::breaker::{BreakerSettings, BreakerState};
 pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
 pub use self::decision_log::{DecisionLog, DecisionLogError, DecisionLogSpec};
 pub use self::endpoint::Endpoint;
@@ -71,9 +75,11 @@ pub use self::parity::{Prediction, Unjudged};
 pub use self::picture::Picture;
 pub use self::pool::{Chosen, Decision, Pool};
 pub use self::registry::{Fleet, FleetError, Resolved};
+pub use self::retry_budget::{RetryBudget, RetryLimits};
 pub use self::samples::{Sample, samples};
 pub use self::spec::{
-    EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec, RankAddressingKind, TokenSpec,
+    EndpointSpec, EventSpec, FleetSpec, HealthSpec, ParityMode, PoolSpec, RankAddressingKind,
+    TokenSpec,
 };
 pub use self::token_headers::TokenHeaders;
 pub use self::token_oracle::{

@@ -23,11 +23,15 @@ use crate::parity::tokens::TokenParity;
 use crate::parity::{Prediction, Unjudged};
 use crate::pending::PendingPrefixes;
 use crate::ranks::Ranks;
+use crate::retry_budget::RetryBudget;
 use crate::selecting::Selecting;
 use crate::spec::TokenSpec;
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
+
+/// How often a request chooses anew because another one got the place of a trial before it.
+const TRIAL_RACES: usize = 4;
 
 /// The endpoints serving one model.
 #[derive(Debug)]
@@ -44,6 +48,7 @@ pub struct Pool {
     /// Moving mean of prompt tokens per request.
     typical_prompt: AtomicU64,
     token_parity: TokenParity,
+    retries: RetryBudget,
 }
 
 /// What is known of all engines' caches, whichever pools they are in.
@@ -127,6 +132,7 @@ impl Pool {
             token_oracle: TokenOracle::new(tokens.parity),
             typical_prompt: AtomicU64::new(DEFAULT_PROMPT_TOKENS),
             token_parity: TokenParity::default(),
+            retries: RetryBudget::default(),
         }
     }
 
@@ -194,13 +200,21 @@ impl Pool {
         &self.token_parity
     }
 
-    /// Whether any member is known to take a request for the pool's model now.
+    /// How many of its requests may be sent again.
+    #[must_use]
+    pub fn retries(&self) -> &RetryBudget {
+        &self.retries
+    }
+
+    /// Whether any member is known to take a request for the pool's model now. One that is busy for
+    /// a moment, or is being tried, does.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.members
-            .load()
-            .iter()
-            .any(|member| member.has_answered() && member.exclusion(&self.model).is_none())
+        let takes = |member: &Arc<Endpoint>| {
+            let why = member.exclusion(&self.model);
+            matches!(why, None | Some(Exclusion::BackPressure | Exclusion::HalfOpen))
+        };
+        self.members.load().iter().any(|member| member.has_answered() && takes(member))
     }
 
     /// What its policies read of requests, or others could that are tried on its decision log:
@@ -292,12 +306,24 @@ impl Pool {
             }
             member.exclusion(model)
         };
-        let exclusions: Vec<_> = evidence
-            .endpoints
-            .iter()
-            .map(|member| exclusion(member).as_ref().map(Into::into))
-            .collect();
-        self.commit(evidence, &exclusions, tried.is_empty())
+        let mut chosen = None;
+        for _ in 0..TRIAL_RACES {
+            // Another request may hold the place of a trial now.
+            drop(chosen.take());
+            let exclusions: Vec<Option<kvasir_balance::Exclusion>> = evidence
+                .endpoints
+                .iter()
+                .map(|member| exclusion(member).as_ref().map(Into::into))
+                .collect();
+            let (place, found) = self.commit(evidence, &exclusions, tried.is_empty())?;
+            let meant = exclusions.get(place).is_none_or(Option::is_none);
+            let lost_race = meant && found.reservation.is_surplus();
+            chosen = Some(found);
+            if !lost_race {
+                break;
+            }
+        }
+        chosen
     }
 
     /// The longest prompt some engine takes, in tokens; `u64::MAX` where one does not say.
@@ -319,7 +345,7 @@ impl Pool {
         evidence: &Evidence,
         exclusions: &[Option<kvasir_balance::Exclusion>],
         first_attempt: bool,
-    ) -> Option<Chosen> {
+    ) -> Option<(usize, Chosen)> {
         let keys = evidence.query_keys();
         let (tokens, blind) = (evidence.prompt_tokens, evidence.blind());
         let query = evidence.traits.query(tokens, keys.map(|keys| &**keys), blind);
@@ -375,7 +401,7 @@ impl Pool {
             prompt_tokens: evidence.prompt_tokens,
             prediction,
         };
-        Some(Chosen { reservation: reservation.watched_by(watch), decision })
+        Some((place, Chosen { reservation: reservation.watched_by(watch), decision }))
     }
 
     /// A policy found nobody holding anything for long.

@@ -83,6 +83,7 @@ impl Fleet {
         }
         let client = EngineClient::new(spec.connect_timeout);
         for (_, Watched { ranks, events, poll, authorization, pools }) in watched {
+            ranks.engine().set_breaker(spec.health.breaker);
             fleet.engines.push(Arc::clone(&ranks));
             let monitor = Monitor {
                 ranks,
@@ -93,6 +94,7 @@ impl Fleet {
                 inventory: Arc::clone(&fleet.inventory),
                 client: client.clone(),
                 interval: spec.scrape_interval,
+                probe: spec.health.clone(),
             };
             fleet.tasks.spawn(monitor.run());
         }

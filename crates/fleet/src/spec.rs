@@ -9,6 +9,7 @@ use http::uri::Authority;
 use kvasir_balance::SelectionSpec;
 use kvasir_kv_events::{Address, EndpointError};
 
+use crate::breaker::BreakerSettings;
 use crate::decision_log::DecisionLog;
 use crate::identity::BlockIdentity;
 
@@ -25,6 +26,26 @@ pub struct FleetSpec {
     pub seed: u64,
     /// Where decisions are logged, if they are.
     pub decision_log: Option<Arc<DecisionLog>>,
+    /// When engines are left alone, and how they are asked whether they are well.
+    pub health: HealthSpec,
+}
+
+/// When engines are left alone, and how they are asked whether they are well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthSpec {
+    /// Of requests that fail.
+    pub breaker: BreakerSettings,
+    /// The path of engines' health pages, asked for whenever metrics are; `None` for none.
+    pub probe_path: Option<String>,
+    /// How long a health page may take.
+    pub probe_timeout: Duration,
+}
+
+impl Default for HealthSpec {
+    fn default() -> Self {
+        let probe_timeout = Duration::from_secs(2);
+        Self { breaker: BreakerSettings::default(), probe_path: None, probe_timeout }
+    }
 }
 
 /// One model and the engines that serve it.

@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use kvasir_fleet::Fleet;
+use kvasir_fleet::{Fleet, RetryLimits};
 use tokio::sync::Semaphore;
 
 use crate::owners::Owners;
@@ -48,6 +48,20 @@ pub struct Settings {
     pub max_head_bytes: usize,
     /// How many prompts may be tokenised at one time.
     pub tokenizer_threads: usize,
+    /// When a request is sent to another engine.
+    pub retries: Retries,
+}
+
+/// When a request is sent to another engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    /// Engines that may get one request, the first included; those that could not be connected to
+    /// got nothing of it and do not count.
+    pub attempts: u32,
+    /// How many retries a pool's requests may make together.
+    pub budget: RetryLimits,
+    /// The longest `retry-after` that is waited for.
+    pub longest_wait: Duration,
 }
 
 /// The data plane's shared state.

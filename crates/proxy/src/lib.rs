@@ -31,5 +31,5 @@ mod session;
 mod token_header;
 mod usage;
 
-pub use self::app::{App, DEFAULT_HEAD_BYTES, MetricsPage, Settings};
+pub use self::app::{App, DEFAULT_HEAD_BYTES, MetricsPage, Retries, Settings};
 pub use self::server::serve;

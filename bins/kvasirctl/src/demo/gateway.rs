@@ -60,7 +60,9 @@ impl Gateway {
         let scrape_interval = Duration::from_secs(1);
         let pools = vec![pool];
         let decision_log = None;
-        let spec = FleetSpec { pools, scrape_interval, connect_timeout, seed, decision_log };
+        let health = kvasir_fleet::HealthSpec::default();
+        let spec =
+            FleetSpec { pools, scrape_interval, connect_timeout, seed, decision_log, health };
         let fleet = Fleet::start(spec, inventory)?;
         let settings = Settings {
             max_body_bytes: 1 << 20,

@@ -89,6 +89,7 @@ impl Scene {
             connect_timeout: Duration::from_secs(5),
             seed: 1,
             decision_log: None,
+            health: crate::HealthSpec::default(),
         };
         let inventory = Arc::new(Inventory::new(KeySpace::fixed(), Limits::default()));
         let fleet = Fleet::start(spec, inventory).unwrap();
