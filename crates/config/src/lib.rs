@@ -14,6 +14,7 @@ mod identity;
 mod inventory;
 mod model;
 mod secret;
+mod timeouts;
 
 pub use self::decision_log::DecisionLogConfig;
 pub use self::endpoint::{EndpointConfig, EngineUrl, RankAddressing};
@@ -22,3 +23,4 @@ pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
 pub use self::model::{Config, LogConfig, LogFormat, PoolConfig, TokenParity};
 pub use self::secret::Secret;
+pub use self::timeouts::{PoolTimeouts, TimeoutsConfig};

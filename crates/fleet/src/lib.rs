@@ -73,7 +73,8 @@ pub use self::pool::{Chosen, Decision, Pool};
 pub use self::registry::{Fleet, FleetError, Resolved};
 pub use self::samples::{Sample, samples};
 pub use self::spec::{
-    EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec, RankAddressingKind, TokenSpec,
+    EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec, RankAddressingKind, Timeouts,
+    TokenSpec,
 };
 pub use self::token_headers::TokenHeaders;
 pub use self::token_oracle::{
