@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use http::HeaderValue;
-use kvasir_config::{Config, EndpointConfig, PoolConfig, RankAddressing, TokenParity};
+use kvasir_config::{
+    Config, EndpointConfig, PoolConfig, RankAddressing, TimeoutsConfig, TokenParity,
+};
 use kvasir_fleet::{
     BreakerSettings, DecisionLog, DecisionLogSpec, EndpointSpec, EventSpec, FleetSpec, HealthSpec,
-    ParityMode, PoolSpec, RankAddressingKind, RetryLimits, TokenSpec,
+    ParityMode, PoolSpec, RankAddressingKind, RetryLimits, Timeouts, TokenSpec,
 };
 use kvasir_inventory::Limits;
 use kvasir_proxy::{DEFAULT_HEAD_BYTES, Retries, Settings};
@@ -28,12 +30,12 @@ pub(crate) fn fleet_spec(
     config: &Config,
     decision_log: Option<Arc<DecisionLog>>,
 ) -> Result<FleetSpec> {
-    let pool = |pool| pool_spec(pool, config.max_prompt_bytes);
+    let pool = |pool| pool_spec(pool, config);
     let pools: Result<Vec<PoolSpec>> = config.pools.iter().map(pool).collect();
     Ok(FleetSpec {
         pools: pools?,
         scrape_interval: config.scrape_interval(),
-        connect_timeout: config.connect_timeout(),
+        connect_timeout: config.timeouts.connect(),
         seed: u64::from_le_bytes(random()?),
         decision_log,
         health: HealthSpec {
@@ -66,7 +68,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         max_body_bytes: config.max_body_bytes,
         decision_headers: config.decision_headers,
         forward_paths: config.forward_paths.clone(),
-        connect_timeout: config.connect_timeout(),
+        connect_timeout: config.timeouts.connect(),
         max_head_bytes: if takes_ids { IDS_HEAD_BYTES } else { DEFAULT_HEAD_BYTES },
         tokenizer_threads: cores,
         retries: Retries {
@@ -87,7 +89,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-fn pool_spec(pool: &PoolConfig, max_prompt_bytes: usize) -> Result<PoolSpec> {
+fn pool_spec(pool: &PoolConfig, config: &Config) -> Result<PoolSpec> {
     let key = pool.resolve_api_key().map_err(|e| anyhow::anyhow!("pool `{}`: {e}", pool.model))?;
     let authorization = key
         .map(|key| {
@@ -116,7 +118,7 @@ fn pool_spec(pool: &PoolConfig, max_prompt_bytes: usize) -> Result<PoolSpec> {
         tokenizer_dir: pool.tokenizer_dir.clone(),
         authorization,
         tokens: TokenSpec {
-            max_prompt_bytes,
+            max_prompt_bytes: config.max_prompt_bytes,
             trust_headers: pool.trust_token_headers,
             parity: match pool.token_parity {
                 TokenParity::Off => ParityMode::Off,
@@ -130,8 +132,18 @@ fn pool_spec(pool: &PoolConfig, max_prompt_bytes: usize) -> Result<PoolSpec> {
             RankAddressing::Url => RankAddressingKind::Url,
         },
         identity: block_identity(&pool.identity),
+        timeouts: timeouts(&config.timeouts.with(&pool.timeouts)),
         endpoints: endpoints?,
     })
+}
+
+fn timeouts(config: &TimeoutsConfig) -> Timeouts {
+    Timeouts {
+        connect: config.connect(),
+        first_data: config.first_data(),
+        idle: config.idle(),
+        request: config.request(),
+    }
 }
 
 fn block_identity(identity: &kvasir_config::BlockIdentity) -> kvasir_fleet::BlockIdentity {

@@ -20,7 +20,7 @@ const REMINDER: Duration = Duration::from_secs(10);
 /// where it belongs, and it is left out with a warning.
 pub(crate) async fn discover(mut config: Config, urls: &[EngineUrl]) -> Config {
     let urls = &distinct(urls);
-    let client = EngineClient::new(config.connect_timeout());
+    let client = EngineClient::new(config.timeouts.connect());
     let mut cards: Vec<Option<EngineCard>> = vec![None; urls.len()];
     let started = Instant::now();
     let mut first_answer: Option<Instant> = None;

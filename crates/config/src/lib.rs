@@ -15,6 +15,7 @@ mod inventory;
 mod model;
 mod resilience;
 mod secret;
+mod timeouts;
 
 pub use self::decision_log::DecisionLogConfig;
 pub use self::endpoint::{EndpointConfig, EngineUrl, RankAddressing};
@@ -24,3 +25,4 @@ pub use self::inventory::InventoryConfig;
 pub use self::model::{Config, LogConfig, LogFormat, PoolConfig, TokenParity};
 pub use self::resilience::{HealthConfig, RetriesConfig};
 pub use self::secret::Secret;
+pub use self::timeouts::{PoolTimeouts, TimeoutsConfig};

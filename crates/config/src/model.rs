@@ -16,6 +16,7 @@ use crate::identity::BlockIdentity;
 use crate::inventory::InventoryConfig;
 use crate::resilience::{HealthConfig, RetriesConfig};
 use crate::secret::Secret;
+use crate::timeouts::{PoolTimeouts, TimeoutsConfig};
 
 /// Why two engines cannot connect to us in the same way.
 const ONE_EACH: &str = "engines that share an address need a `topic` each";
@@ -42,8 +43,8 @@ pub struct Config {
     /// Paths forwarded, by load, besides the known API paths: exact, or a prefix ending in `*`.
     /// Nothing by default, since engines expose administrative paths.
     pub forward_paths: Vec<String>,
-    /// How long a connection to an engine may take, in milliseconds. Default 5000.
-    pub connect_timeout_ms: u64,
+    /// How long engines may take for each phase of a request.
+    pub timeouts: TimeoutsConfig,
     /// How often each engine's `/metrics` is read, in milliseconds. Default 1000.
     pub scrape_interval_ms: u64,
     /// How long streams may go on after a stop was asked for, in seconds. Default 30.
@@ -111,6 +112,9 @@ pub struct PoolConfig {
     /// When own tokens are held against the engines' `/tokenize`. Default `sample`.
     #[serde(default)]
     pub token_parity: TokenParity,
+    /// How long its engines may take, where that is not what `timeouts` of all pools says.
+    #[serde(default)]
+    pub timeouts: PoolTimeouts,
     /// The engines.
     pub endpoints: Vec<EndpointConfig>,
 }
@@ -164,7 +168,7 @@ impl Default for Config {
             max_body_bytes: 64 << 20,
             max_prompt_bytes: 4 << 20,
             forward_paths: Vec::new(),
-            connect_timeout_ms: 5_000,
+            timeouts: TimeoutsConfig::default(),
             scrape_interval_ms: 1_000,
             shutdown_grace_s: 30,
             inventory: InventoryConfig::default(),
@@ -201,12 +205,6 @@ impl Config {
         Ok(config)
     }
 
-    /// How long a connection to an engine may take.
-    #[must_use]
-    pub fn connect_timeout(&self) -> Duration {
-        Duration::from_millis(self.connect_timeout_ms)
-    }
-
     /// How often each engine's `/metrics` is read.
     #[must_use]
     pub fn scrape_interval(&self) -> Duration {
@@ -230,9 +228,9 @@ impl Config {
         if self.max_prompt_bytes < LEAST_PROMPT_BYTES {
             return fail("max_prompt_bytes", "must be at least 1024");
         }
-        if self.connect_timeout_ms == 0 {
-            return fail("connect_timeout_ms", "must be above 0");
-        }
+        self.timeouts
+            .check()
+            .or_else(|(key, message)| fail(&format!("timeouts.{key}"), &message))?;
         if self.scrape_interval_ms < 50 {
             return fail("scrape_interval_ms", "must be at least 50");
         }
@@ -257,6 +255,10 @@ impl Config {
                 return fail(&format!("pools[{i}].model"), &message);
             }
             pool.check().or_else(|(key, message)| fail(&format!("pools[{i}].{key}"), &message))?;
+            self.timeouts
+                .with(&pool.timeouts)
+                .check()
+                .or_else(|(key, why)| fail(&format!("pools[{i}].timeouts.{key}"), &why))?;
             for (j, endpoint) in pool.endpoints.iter().enumerate() {
                 let ranks = (pool.rank_addressing, endpoint.ranks, endpoint.rank);
                 let known = *addressings.entry(endpoint.url.authority()).or_insert(ranks);
@@ -332,6 +334,7 @@ impl PoolConfig {
             identity: BlockIdentity::default(),
             trust_token_headers: false,
             token_parity: TokenParity::default(),
+            timeouts: PoolTimeouts::default(),
             endpoints: Vec::new(),
         }
     }

@@ -4,7 +4,8 @@
 
 use kvasir_balance::{BodyName, PolicyKind, SessionSource};
 use kvasir_config::{
-    BlockIdentity, Config, ConfigError, DecisionLogConfig, LogFormat, RankAddressing, TokenParity,
+    BlockIdentity, Config, ConfigError, DecisionLogConfig, LogFormat, RankAddressing,
+    TimeoutsConfig, TokenParity,
 };
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -42,7 +43,7 @@ decision_headers: true
 max_body_bytes: 1000
 max_prompt_bytes: 2000
 forward_paths: [/v1/audio/*]
-connect_timeout_ms: 100
+timeouts: {connect_ms: 100, first_data_ms: 2000, idle_ms: 3000, request_ms: 40000}
 scrape_interval_ms: 200
 shutdown_grace_s: 3
 log: {format: json, level: debug}
@@ -54,6 +55,7 @@ pools:
     api_key: very-secret
     trust_token_headers: true
     token_parity: startup
+    timeouts: {first_data_ms: 5000}
     endpoints:
       - {url: 'http://[::1]:8000', events: 'tcp://*:5557', replay: 'tcp://*:5558', topic: kv}
       - {url: 'http://b', events: 'tcp://0.0.0.0:7000', bind: true}
@@ -63,6 +65,11 @@ pools:
     assert_eq!(config.inventory.max_bytes, 2_000_000);
     assert_eq!(config.inventory.endpoint_bytes(), 100_000);
     let pool = &config.pools[0];
+    let timeouts = config.timeouts.with(&pool.timeouts);
+    let own =
+        TimeoutsConfig { connect_ms: 100, first_data_ms: 5000, idle_ms: 3000, request_ms: 40000 };
+    assert_eq!(timeouts, own);
+    assert_eq!(config.timeouts.first_data_ms, 2000);
     assert_eq!(config.max_prompt_bytes, 2000);
     assert_eq!(pool.policy.kind(), PolicyKind::PreciseCacheAware);
     assert!(pool.trust_token_headers);

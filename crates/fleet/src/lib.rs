@@ -79,7 +79,7 @@ pub use self::retry_budget::{RetryBudget, RetryLimits};
 pub use self::samples::{Sample, samples};
 pub use self::spec::{
     EndpointSpec, EventSpec, FleetSpec, HealthSpec, ParityMode, PoolSpec, RankAddressingKind,
-    TokenSpec,
+    Timeouts, TokenSpec,
 };
 pub use self::token_headers::TokenHeaders;
 pub use self::token_oracle::{

@@ -25,7 +25,7 @@ use crate::pending::PendingPrefixes;
 use crate::ranks::Ranks;
 use crate::retry_budget::RetryBudget;
 use crate::selecting::Selecting;
-use crate::spec::TokenSpec;
+use crate::spec::{Timeouts, TokenSpec};
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
@@ -39,6 +39,7 @@ pub struct Pool {
     model: String,
     selecting: Arc<Selecting>,
     authorization: Option<HeaderValue>,
+    timeouts: Timeouts,
     engines: Vec<Arc<Ranks>>,
     members: ArcSwap<Vec<Arc<Endpoint>>>,
     prompts: Arc<ModelPrompts>,
@@ -113,6 +114,7 @@ impl Pool {
         model: String,
         selection: &SelectionSpec,
         authorization: Option<HeaderValue>,
+        timeouts: Timeouts,
         engines: Vec<Arc<Ranks>>,
         prompts: Arc<ModelPrompts>,
         tokens: TokenSpec,
@@ -124,6 +126,7 @@ impl Pool {
             model,
             selecting: Arc::new(Selecting::new(selection, seed, log)),
             authorization,
+            timeouts,
             members: ArcSwap::from_pointee(members_of(&engines)),
             engines,
             prompts,
@@ -163,6 +166,12 @@ impl Pool {
     #[must_use]
     pub fn authorization(&self) -> Option<&HeaderValue> {
         self.authorization.as_ref()
+    }
+
+    /// How long its engines may take.
+    #[must_use]
+    pub fn timeouts(&self) -> &Timeouts {
+        &self.timeouts
     }
 
     /// Its endpoints, in the order configured; those of one engine by rank.

@@ -173,6 +173,7 @@ impl Fleet {
             tokens,
             rank_addressing,
             identity,
+            timeouts,
             endpoints,
         } = spec;
         let mut engines = Vec::with_capacity(endpoints.len());
@@ -217,6 +218,7 @@ impl Fleet {
             model.clone(),
             &selection,
             authorization,
+            timeouts,
             engines,
             Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir, limits)),
             tokens,

@@ -20,7 +20,7 @@ pub struct FleetSpec {
     pub pools: Vec<PoolSpec>,
     /// How often each engine's `/metrics` is read.
     pub scrape_interval: Duration,
-    /// How long a connection to an engine may take.
+    /// How long a connection to an engine may take, when the background asks it something.
     pub connect_timeout: Duration,
     /// Seeds the policies' tie-breaking.
     pub seed: u64,
@@ -65,8 +65,34 @@ pub struct PoolSpec {
     pub rank_addressing: RankAddressingKind,
     /// What blocks are known by.
     pub identity: BlockIdentity,
+    /// How long its engines may take.
+    pub timeouts: Timeouts,
     /// The engines.
     pub endpoints: Vec<EndpointSpec>,
+}
+
+/// How long the phases of a request may take at an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until there is a connection, waiting for a free one included.
+    pub connect: Duration,
+    /// From there until the first data of the answer.
+    pub first_data: Duration,
+    /// Between two pieces of the answer.
+    pub idle: Duration,
+    /// From the request's head to the answer's last byte.
+    pub request: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            first_data: Duration::from_secs(600),
+            idle: Duration::from_secs(120),
+            request: Duration::from_secs(3600),
+        }
+    }
 }
 
 /// Where a pool's prompts get their tokens, and how far that is believed.

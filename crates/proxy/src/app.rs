@@ -64,6 +64,13 @@ pub struct Retries {
     pub longest_wait: Duration,
 }
 
+impl Default for Retries {
+    fn default() -> Self {
+        let budget = RetryLimits { percent: 20, min_per_s: 10 };
+        Self { attempts: 3, budget, longest_wait: Duration::from_secs(2) }
+    }
+}
+
 /// The data plane's shared state.
 pub struct App {
     pub(crate) settings: Settings,

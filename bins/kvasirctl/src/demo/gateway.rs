@@ -54,6 +54,7 @@ impl Gateway {
             tokens: TokenSpec { parity: ParityMode::Off, ..TokenSpec::default() },
             rank_addressing: RankAddressingKind::None,
             identity: BlockIdentity::Tokens,
+            timeouts: kvasir_fleet::Timeouts::default(),
             endpoints: engines.iter().map(|url| endpoint(url)).collect::<Result<_>>()?,
         };
         let connect_timeout = Duration::from_secs(2);
@@ -71,6 +72,7 @@ impl Gateway {
             connect_timeout,
             max_head_bytes: kvasir_proxy::DEFAULT_HEAD_BYTES,
             tokenizer_threads: std::thread::available_parallelism().map_or(1, usize::from),
+            retries: kvasir_proxy::Retries::default(),
         };
         // The fleet's own families are on the page all the same.
         let app = Arc::new(App::new(settings, fleet, Arc::new(String::new)));

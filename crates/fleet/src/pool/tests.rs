@@ -45,6 +45,7 @@ impl Scene {
             "m".to_owned(),
             &SelectionSpec::of(policy),
             None,
+            crate::spec::Timeouts::default(),
             self.engines.clone(),
             Arc::new(ModelPrompts::new("m".to_owned(), None, kvasir_prompt::Limits::default())),
             TokenSpec::default(),

@@ -60,6 +60,7 @@ impl Scene {
             tokens: TokenSpec { parity: ParityMode::Off, ..TokenSpec::default() },
             rank_addressing: RankAddressingKind::None,
             identity: kvasir_fleet::BlockIdentity::Tokens,
+            timeouts: kvasir_fleet::Timeouts::default(),
             endpoints: vec![EndpointSpec::at(authority)],
         };
         let spec = FleetSpec {

@@ -81,6 +81,7 @@ impl Scene {
             tokens: TokenSpec { parity: ParityMode::Off, ..TokenSpec::default() },
             rank_addressing: RankAddressingKind::None,
             identity: BlockIdentity::Tokens,
+            timeouts: crate::Timeouts::default(),
             endpoints: vec![endpoint],
         };
         let spec = FleetSpec {
