@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use http::uri::Authority;
+use kvasir_upstream::Origin;
 use parking_lot::Mutex;
 
 use crate::card::EngineCard;
@@ -20,8 +21,7 @@ const SILENT_PAGES: u32 = 3;
 /// An engine behind one address. Its ranks share its health and what it says of itself.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    authority: Authority,
-    url: String,
+    origin: Origin,
     card: ArcSwapOption<EngineCard>,
     identity: BlockIdentity,
     /// How its prompts are keyed, by what it says of itself; `None` where they cannot be.
@@ -91,10 +91,9 @@ impl Exclusion {
 }
 
 impl Engine {
-    pub(crate) fn new(authority: Authority, identity: BlockIdentity) -> Self {
+    pub(crate) fn new(origin: Origin, identity: BlockIdentity) -> Self {
         Self {
-            url: format!("http://{authority}"),
-            authority,
+            origin,
             card: ArcSwapOption::empty(),
             keying: ArcSwapOption::new(identity.keying(None).map(Arc::new)),
             identity,
@@ -106,11 +105,16 @@ impl Engine {
     }
 
     pub(crate) fn authority(&self) -> &Authority {
-        &self.authority
+        self.origin.authority()
     }
 
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        self.origin.url()
+    }
+
+    /// How it is connected to.
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     pub(crate) fn card(&self) -> Option<Arc<EngineCard>> {
@@ -167,7 +171,7 @@ impl Engine {
     pub(crate) fn mark_unreachable(&self, why: &str) {
         let mut reach = self.reach.lock();
         if reach.down.is_none() {
-            tracing::warn!(endpoint = self.url, why, "endpoint is unreachable");
+            tracing::warn!(endpoint = self.url(), why, "endpoint is unreachable");
         }
         reach.down = Some(why.to_owned());
     }
@@ -176,7 +180,7 @@ impl Engine {
         let mut reach = self.reach.lock();
         reach.answered = true;
         if reach.down.take().is_some() {
-            tracing::info!(endpoint = self.url, "endpoint answers again");
+            tracing::info!(endpoint = self.url(), "endpoint answers again");
         }
     }
 
@@ -185,13 +189,13 @@ impl Engine {
         reach.failures = if failed { reach.failures.saturating_add(1) } else { 0 };
         if reach.failures >= FAILURES {
             if reach.cooling_until.is_none() {
-                tracing::warn!(endpoint = self.url, "endpoint fails; left alone for a while");
+                tracing::warn!(endpoint = self.url(), "endpoint fails; left alone for a while");
             }
             reach.cooling_until = Some(Instant::now() + COOLING);
             // One more failure after the rest is enough.
             reach.failures = FAILURES - 1;
         } else if !failed && reach.cooling_until.take().is_some() {
-            tracing::info!(endpoint = self.url, "endpoint does well again");
+            tracing::info!(endpoint = self.url(), "endpoint does well again");
         }
     }
 
@@ -200,7 +204,10 @@ impl Engine {
         let mut reach = self.reach.lock();
         reach.unread_pages = if came { 0 } else { reach.unread_pages.saturating_add(1) };
         if reach.unread_pages == SILENT_PAGES {
-            tracing::warn!(endpoint = self.url, "endpoint accepts connections and answers nothing");
+            tracing::warn!(
+                endpoint = self.url(),
+                "endpoint accepts connections and answers nothing"
+            );
         }
     }
 

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use http::request::Parts;
 use kvasir_fleet::{Chosen, Endpoint, Evidence};
+use kvasir_upstream::Started;
 
 use crate::access_log::AccessLog;
 use crate::app::App;
-use crate::forward::{Failure, Started, attempt};
+use crate::forward::{Failure, Phase, attempt};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 
@@ -49,7 +50,7 @@ pub(crate) async fn try_engines(
             endpoint.carried_extras();
         }
         let began = Instant::now();
-        match attempt(app, pool, &endpoint, parts, &plan.body).await {
+        match attempt(app, pool, &endpoint, parts, &plan.body, plan.repeatable).await {
             Ok(started) => {
                 endpoint.mark_reachable();
                 // A 503 says that the engine is busy, not that it fails.
@@ -60,11 +61,12 @@ pub(crate) async fn try_engines(
                 return Ok((started, chosen));
             }
             Err(failure) => {
-                failures.note(&endpoint, failure, began.elapsed());
+                failures.note(&endpoint, &failure, began.elapsed());
                 tried.push(endpoint);
             }
         }
-        if failures.broken >= MAX_BROKEN || (failures.broken > 0 && !plan.repeatable) {
+        let given_up = failures.broken >= MAX_BROKEN || failures.late.is_some();
+        if given_up || (failures.broken > 0 && !plan.repeatable) {
             break;
         }
     }
@@ -86,24 +88,35 @@ struct Failures {
     broke_soon: bool,
     last_break: Option<String>,
     last_refusal: Option<String>,
+    /// An engine took the request and said nothing for as long as is waited for: the client has
+    /// waited, and would again.
+    late: Option<String>,
 }
 
 impl Failures {
-    fn note(&mut self, endpoint: &Endpoint, failure: Failure, after: Duration) {
+    fn note(&mut self, endpoint: &Endpoint, failure: &Failure, after: Duration) {
         let why = failure.why();
         tracing::warn!(endpoint = endpoint.url(), why, "attempt failed before an answer began");
         metrics::counter!("kvasir_failed_attempts_total",
-            "endpoint" => endpoint.url().to_owned(), "cause" => failure.as_str())
+            "endpoint" => endpoint.url().to_owned(), "cause" => failure.phase().as_str())
         .increment(1);
-        match failure {
-            Failure::Connect(why) => {
+        let why = why.to_owned();
+        match failure.phase() {
+            // Our own limit: nothing is wrong with the engine.
+            Phase::Pool => self.last_refusal = Some(why),
+            phase if phase.is_connect() => {
                 endpoint.mark_unreachable(&why);
                 self.last_refusal = Some(why);
             }
-            Failure::Broke(why) => {
+            Phase::FirstData => {
+                endpoint.note_answer(true);
+                self.late = Some(why);
+            }
+            _ => {
                 endpoint.note_answer(true);
                 self.broken += 1;
-                self.broke_soon = after <= SOON;
+                // Asked twice already, it is not asked again.
+                self.broke_soon = after <= SOON && !failure.was_repeated();
                 self.last_break = Some(why);
             }
         }
@@ -112,6 +125,9 @@ impl Failures {
     /// An engine that took the request weighs more than one that was not there.
     fn refusal(self, model: &str) -> Refusal {
         let model = model.to_owned();
+        if let Some(why) = self.late {
+            return Refusal::EngineLate { model, phase: Phase::FirstData.as_str(), why };
+        }
         match (self.last_break, self.last_refusal) {
             (Some(why), _) => Refusal::EngineBroke { model, why },
             (None, Some(why)) => Refusal::NoEndpoint { model, why },

@@ -7,11 +7,11 @@ use http_body_util::Either;
 use hyper::body::Incoming;
 use kvasir_fleet::{Chosen, Decision};
 use kvasir_prompt::Api;
+use kvasir_upstream::Started;
 
 use crate::access_log::AccessLog;
 use crate::app::App;
 use crate::attempts::try_engines;
-use crate::forward::Started;
 use crate::owners::Owner;
 use crate::parity::Judge;
 use crate::plan::{Plan, waits};

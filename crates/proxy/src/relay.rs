@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
 use kvasir_fleet::Reservation;
+use kvasir_upstream::AnswerStream;
 
 use crate::access_log::AccessLog;
 use crate::owners::{IdTap, Owner, Owners};
@@ -28,7 +28,7 @@ pub(crate) fn whole(text: String) -> AnswerBody {
 #[derive(Debug)]
 pub(crate) struct Relay {
     first: Option<Frame<Bytes>>,
-    rest: Incoming,
+    rest: AnswerStream,
     tap: UsageTap,
     /// Waits for the id of what the engine stores.
     stores: Option<Box<Stores>>,
@@ -49,7 +49,7 @@ struct Stores {
 impl Relay {
     pub(crate) fn new(
         first: Option<Frame<Bytes>>,
-        rest: Incoming,
+        rest: AnswerStream,
         reservation: Reservation,
         stores: Option<(Arc<Owners>, Owner)>,
         judge: Option<Judge>,
