@@ -5,11 +5,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use http::HeaderValue;
 use kvasir_config::{
-    Config, EndpointConfig, PoolConfig, RankAddressing, TimeoutsConfig, TokenParity,
+    Config, EndpointConfig, EngineTlsConfig, PoolConfig, RankAddressing, TimeoutsConfig,
+    TokenParity,
 };
 use kvasir_fleet::{
-    BreakerSettings, DecisionLog, DecisionLogSpec, EndpointSpec, EventSpec, FleetSpec, HealthSpec,
-    ParityMode, PoolSpec, RankAddressingKind, RetryLimits, Timeouts, TokenSpec,
+    BreakerSettings, ConnectionLimits, DecisionLog, DecisionLogSpec, EndpointSpec, EventSpec,
+    FleetSpec, HealthSpec, Origin, ParityMode, PoolSpec, RankAddressingKind, RetryLimits, Timeouts,
+    Tls, TlsFiles, TokenSpec,
 };
 use kvasir_inventory::Limits;
 use kvasir_proxy::{DEFAULT_HEAD_BYTES, Retries, Settings};
@@ -68,7 +70,6 @@ pub(crate) fn settings(config: &Config) -> Settings {
         max_body_bytes: config.max_body_bytes,
         decision_headers: config.decision_headers,
         forward_paths: config.forward_paths.clone(),
-        connect_timeout: config.timeouts.connect(),
         max_head_bytes: if takes_ids { IDS_HEAD_BYTES } else { DEFAULT_HEAD_BYTES },
         tokenizer_threads: cores,
         retries: Retries {
@@ -101,11 +102,12 @@ fn pool_spec(pool: &PoolConfig, config: &Config) -> Result<PoolSpec> {
             Ok::<_, anyhow::Error>(value)
         })
         .transpose()?;
+    let tls = tls(pool)?;
     let endpoints: Result<Vec<EndpointSpec>> =
         pool.endpoints
             .iter()
             .map(|endpoint| {
-                let spec = endpoint_spec(endpoint);
+                let spec = endpoint_spec(endpoint, origin(pool, endpoint, tls.as_ref()));
                 spec.events.iter().try_for_each(kvasir_fleet::EventSpec::check).with_context(
                     || format!("pool `{}`: events of {}", pool.model, endpoint.url),
                 )?;
@@ -163,11 +165,32 @@ fn block_identity(identity: &kvasir_config::BlockIdentity) -> kvasir_fleet::Bloc
     }
 }
 
-fn endpoint_spec(endpoint: &EndpointConfig) -> EndpointSpec {
+/// TLS to a pool's engines, where any is spoken to in it.
+fn tls(pool: &PoolConfig) -> Result<Option<Tls>> {
+    if !pool.endpoints.iter().any(|endpoint| endpoint.url.is_https()) {
+        return Ok(None);
+    }
+    let files = pool.engine_tls.clone().map_or_else(TlsFiles::default, |config| {
+        let EngineTlsConfig { ca_file, cert_file, key_file, server_name, insecure_skip_verify } =
+            config;
+        TlsFiles { ca_file, cert_file, key_file, server_name, insecure_skip_verify }
+    });
+    let loaded = Tls::load(&files);
+    Ok(Some(loaded.with_context(|| format!("pool `{}`: engine_tls", pool.model))?))
+}
+
+fn origin(pool: &PoolConfig, endpoint: &EndpointConfig, tls: Option<&Tls>) -> Origin {
+    let limits =
+        ConnectionLimits { idle: pool.max_idle_connections, connections: pool.max_connections };
+    let tls = tls.filter(|_| endpoint.url.is_https()).cloned();
+    Origin::new(endpoint.url.authority().clone(), tls, pool.http2, limits)
+}
+
+fn endpoint_spec(endpoint: &EndpointConfig, origin: Origin) -> EndpointSpec {
     let poll_events = endpoint.polls();
-    let EndpointConfig { url, events, replay, topic, bind, ranks, rank, weight } = endpoint;
+    let EndpointConfig { url: _, events, replay, topic, bind, ranks, rank, weight } = endpoint;
     EndpointSpec {
-        authority: url.authority().clone(),
+        origin,
         events: events.clone().filter(|_| !poll_events).map(|publisher| EventSpec {
             publisher,
             replay: replay.clone(),

@@ -7,6 +7,7 @@
 //! This crate opens no sockets and knows nothing of the crates it configures except the names of
 //! the policies and of the engines' hash algorithms.
 
+mod connections;
 mod decision_log;
 mod endpoint;
 mod error;
@@ -17,6 +18,7 @@ mod resilience;
 mod secret;
 mod timeouts;
 
+pub use self::connections::EngineTlsConfig;
 pub use self::decision_log::DecisionLogConfig;
 pub use self::endpoint::{EndpointConfig, EngineUrl, RankAddressing};
 pub use self::error::ConfigError;

@@ -9,6 +9,7 @@ use http::uri::Authority;
 use kvasir_balance::{PolicySpec, SelectionSpec, SessionSource, StickyOptions};
 use serde::Deserialize;
 
+use crate::connections::{EngineTlsConfig, Most, max_connections, max_idle_connections};
 use crate::decision_log::DecisionLogConfig;
 use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::error::ConfigError;
@@ -112,6 +113,18 @@ pub struct PoolConfig {
     /// When own tokens are held against the engines' `/tokenize`. Default `sample`.
     #[serde(default)]
     pub token_parity: TokenParity,
+    /// TLS to those of its engines whose URL says `https`.
+    #[serde(default)]
+    pub engine_tls: Option<EngineTlsConfig>,
+    /// Whether its engines are spoken to in h2. Off by default.
+    #[serde(default)]
+    pub http2: bool,
+    /// Connections to one engine that are kept unused. Default 256.
+    #[serde(default = "max_idle_connections")]
+    pub max_idle_connections: usize,
+    /// Connections to one engine in all. Default 4096.
+    #[serde(default = "max_connections")]
+    pub max_connections: usize,
     /// How long its engines may take, where that is not what `timeouts` of all pools says.
     #[serde(default)]
     pub timeouts: PoolTimeouts,
@@ -275,6 +288,19 @@ impl Config {
                     );
                     return fail(&format!("pools[{i}].identity"), &message);
                 }
+                let otherwise = first.connections() != pool.connections()
+                    || first.endpoints.iter().any(|known| {
+                        known.url.authority() == endpoint.url.authority()
+                            && known.url != endpoint.url
+                    });
+                if otherwise {
+                    let message = format!(
+                        "{} is connected to otherwise in the pool `{}` (scheme, `engine_tls`, \
+                         `http2`, `max_idle_connections`, `max_connections`)",
+                        endpoint.url, first.model
+                    );
+                    return fail(&format!("pools[{i}].endpoints[{j}].url"), &message);
+                }
                 if let Some((address, topic)) = endpoint.listens_at() {
                     let others = bound.entry(address).or_default();
                     let alike = |(other, known): &&(&Authority, Option<&str>)| {
@@ -334,6 +360,10 @@ impl PoolConfig {
             identity: BlockIdentity::default(),
             trust_token_headers: false,
             token_parity: TokenParity::default(),
+            engine_tls: None,
+            http2: false,
+            max_idle_connections: max_idle_connections(),
+            max_connections: max_connections(),
             timeouts: PoolTimeouts::default(),
             endpoints: Vec::new(),
         }
@@ -360,6 +390,21 @@ impl PoolConfig {
         }
     }
 
+    fn check_connections(&self) -> Result<(), (&'static str, String)> {
+        Most { idle: self.max_idle_connections, connections: self.max_connections }.check()?;
+        let Some(tls) = &self.engine_tls else { return Ok(()) };
+        if !self.endpoints.iter().any(|endpoint| endpoint.url.is_https()) {
+            return Err(("engine_tls", "no endpoint of the pool has an `https` URL".to_owned()));
+        }
+        tls.check().map_err(|(key, message)| ("engine_tls", format!("`{key}` {message}")))
+    }
+
+    /// How its engines are connected to: one engine in two pools has the same in both.
+    fn connections(&self) -> (Option<&EngineTlsConfig>, bool, usize, usize) {
+        let Self { engine_tls, http2, max_idle_connections, max_connections, .. } = self;
+        (engine_tls.as_ref(), *http2, *max_idle_connections, *max_connections)
+    }
+
     fn check(&self) -> Result<(), (String, String)> {
         let fail = |key: &str, message: &str| Err((key.to_owned(), message.to_owned()));
         if self.model.is_empty() {
@@ -378,6 +423,7 @@ impl PoolConfig {
             (place.map_or("sessions".to_owned(), |place| format!("sessions[{place}]")), why)
         })?;
         self.identity.check()?;
+        self.check_connections().or_else(|(key, message)| fail(key, &message))?;
         let mut urls = HashSet::new();
         for (i, endpoint) in self.endpoints.iter().enumerate() {
             if !urls.insert(endpoint.url.authority()) {

@@ -8,6 +8,7 @@ use http::uri::Authority;
 use kvasir_balance::EndpointId;
 use kvasir_inventory::{AbsentReason, Overlap, Overlaps, SuspectReason, Tier, Trust};
 use kvasir_kv_events::{Event, Update};
+use kvasir_upstream::Origin;
 use parking_lot::{Mutex, RwLock};
 
 use crate::breaker::BreakerState;
@@ -109,7 +110,13 @@ impl Endpoint {
         self.engine.authority()
     }
 
-    /// `http://host:port`, used in headers, metrics and logs.
+    /// How it is connected to.
+    #[must_use]
+    pub fn origin(&self) -> &Origin {
+        self.engine.origin()
+    }
+
+    /// `http://host:port` or `https://host:port`, used in headers, metrics and logs.
     #[must_use]
     pub fn url(&self) -> &str {
         self.engine.url()

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use http::uri::Authority;
+use kvasir_upstream::Origin;
 use parking_lot::Mutex;
 
 use crate::breaker::{BreakerSettings, BreakerState};
@@ -16,8 +17,7 @@ use crate::identity::{BlockIdentity, Keying};
 /// An engine behind one address. Its ranks share its health and what it says of itself.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    authority: Authority,
-    url: String,
+    origin: Origin,
     card: ArcSwapOption<EngineCard>,
     identity: BlockIdentity,
     /// How its prompts are keyed, by what it says of itself; `None` where they cannot be.
@@ -83,10 +83,9 @@ impl Exclusion {
 }
 
 impl Engine {
-    pub(crate) fn new(authority: Authority, identity: BlockIdentity) -> Self {
+    pub(crate) fn new(origin: Origin, identity: BlockIdentity) -> Self {
         Self {
-            url: format!("http://{authority}"),
-            authority,
+            origin,
             card: ArcSwapOption::empty(),
             keying: ArcSwapOption::new(identity.keying(None).map(Arc::new)),
             identity,
@@ -98,11 +97,16 @@ impl Engine {
     }
 
     pub(crate) fn authority(&self) -> &Authority {
-        &self.authority
+        self.origin.authority()
     }
 
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        self.origin.url()
+    }
+
+    /// How it is connected to.
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     pub(crate) fn card(&self) -> Option<Arc<EngineCard>> {
@@ -166,16 +170,16 @@ impl Engine {
     }
 
     pub(crate) fn mark_unreachable(&self, why: &str) {
-        self.health.lock().mark_unreachable(&self.url, why);
+        self.health.lock().mark_unreachable(self.url(), why);
     }
 
     pub(crate) fn mark_reachable(&self) {
-        self.health.lock().mark_reachable(&self.url);
+        self.health.lock().mark_reachable(self.url());
     }
 
     /// A request is sent there.
     pub(crate) fn send(self: &Arc<Self>) -> Standing {
-        let ticket = self.health.lock().send(&self.url);
+        let ticket = self.health.lock().send(self.url());
         Standing::new(Arc::clone(self), ticket)
     }
 
@@ -185,7 +189,7 @@ impl Engine {
 
     /// It is busy, and says for how long.
     pub(crate) fn press_back(&self, time: Duration) {
-        self.health.lock().press_back(&self.url, time);
+        self.health.lock().press_back(self.url(), time);
     }
 
     /// How long it wants to be left alone still.
@@ -195,12 +199,12 @@ impl Engine {
 
     /// A metrics page came, or did not although the engine accepted the connection.
     pub(crate) fn note_page(&self, came: bool) {
-        self.health.lock().note_page(&self.url, came);
+        self.health.lock().note_page(self.url(), came);
     }
 
     /// What became of its health page.
     pub(crate) fn note_probe(&self, probe: Probe) {
-        self.health.lock().note_probe(&self.url, probe);
+        self.health.lock().note_probe(self.url(), probe);
     }
 
     /// Whether a request for `model` may go there; the reason if not.

@@ -61,7 +61,7 @@ pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
 pub use self::decision_log::{DecisionLog, DecisionLogError, DecisionLogSpec};
 pub use self::endpoint::Endpoint;
 pub use self::engine::Exclusion;
-pub use self::engine_client::{EngineClient, ProbeError, root_cause};
+pub use self::engine_client::{EngineClient, ProbeError};
 pub use self::evidence::{Evidence, PromptTokens};
 pub use self::guess::MAX_TEXT_BYTES;
 pub use self::hash_contract::{HashContract, HashState};
@@ -86,3 +86,4 @@ pub use self::token_oracle::{
     Parity, ParityPart, ProbeCase, TokenOracle, probe_chats, probe_texts,
 };
 pub use self::tokenizer::{ModelPrompts, PromptState};
+pub use kvasir_upstream::{Limits as ConnectionLimits, Origin, Tls, TlsError, TlsFiles};

@@ -91,9 +91,8 @@ impl Monitor {
     /// Asks the engine what it is.
     async fn ask(&self) -> Result<EngineCard, ProbeError> {
         let known = self.engine().card();
-        let authority = self.engine().authority();
-        EngineCard::ask(&self.client, authority, self.authorization.as_ref(), known.as_deref())
-            .await
+        let origin = self.engine().origin();
+        EngineCard::ask(&self.client, origin, self.authorization.as_ref(), known.as_deref()).await
     }
 
     /// Takes in what the engine said it is.
@@ -179,7 +178,7 @@ impl Monitor {
         let moves: Vec<u64> = before.iter().map(|endpoint| endpoint.parity().moves()).collect();
         let asked = Instant::now();
         let key = self.authorization.as_ref();
-        let answer = self.client.get(self.engine().authority(), "/metrics", key).await;
+        let answer = self.client.get(self.engine().origin(), "/metrics", key).await;
         let page = match answer {
             Ok((status, body)) => {
                 self.engine().mark_reachable();
@@ -227,8 +226,7 @@ impl Monitor {
     /// Asks for its health page, where it is to have one.
     async fn look_after(&self) {
         let Some(path) = &self.probe.probe_path else { return };
-        let question =
-            self.client.get(self.engine().authority(), path, self.authorization.as_ref());
+        let question = self.client.get(self.engine().origin(), path, self.authorization.as_ref());
         let probe = match tokio::time::timeout(self.probe.probe_timeout, question).await {
             Ok(Ok((status, _))) if status.is_success() => Probe::Well,
             Ok(Ok((status, _))) => Probe::Unwell(status.as_u16()),

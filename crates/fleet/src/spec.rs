@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use http::uri::Authority;
 use kvasir_balance::SelectionSpec;
 use kvasir_kv_events::{Address, EndpointError};
+use kvasir_upstream::Origin;
 
 use crate::breaker::BreakerSettings;
 use crate::decision_log::DecisionLog;
@@ -147,8 +147,8 @@ pub(crate) enum RankAddressing {
 /// One engine.
 #[derive(Clone, Debug)]
 pub struct EndpointSpec {
-    /// Host and port of its HTTP server.
-    pub authority: Authority,
+    /// Its HTTP server, and how it is connected to.
+    pub origin: Origin,
     /// Its event stream, where it is configured; else the engine is asked.
     pub events: Option<EventSpec>,
     /// Whether its events are to be fetched from its HTTP server (TensorRT-LLM), which takes them
@@ -165,8 +165,9 @@ pub struct EndpointSpec {
 impl EndpointSpec {
     /// An engine of which only the address is known.
     #[must_use]
-    pub fn at(authority: Authority) -> Self {
-        Self { authority, events: None, poll_events: false, ranks: None, rank: None, weight: 100 }
+    pub fn at(origin: impl Into<Origin>) -> Self {
+        let origin = origin.into();
+        Self { origin, events: None, poll_events: false, ranks: None, rank: None, weight: 100 }
     }
 
     pub(crate) fn addressing(&self, kind: RankAddressingKind) -> RankAddressing {

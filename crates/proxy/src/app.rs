@@ -5,19 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kvasir_fleet::{Fleet, RetryLimits};
+use kvasir_upstream::Upstream;
 use tokio::sync::Semaphore;
 
 use crate::owners::Owners;
-
-/// Below the 5 s after which vLLM's HTTP server closes idle connections: a request must not meet
-/// a connection that is just being closed.
-const UPSTREAM_IDLE: Duration = Duration::from_secs(4);
 
 /// After this long without a sign of life a peer is asked for one, and given up after
 /// [`KEEPALIVE_RETRIES`] unanswered ones: a machine that lost its power closes no connection.
@@ -42,8 +34,6 @@ pub struct Settings {
     pub decision_headers: bool,
     /// Paths forwarded by load: exact, or a prefix ending in `*`.
     pub forward_paths: Vec<String>,
-    /// How long a connection to an engine may take.
-    pub connect_timeout: Duration,
     /// The largest head of a request, in bytes; longer ones are answered with 431. At least 8192.
     pub max_head_bytes: usize,
     /// How many prompts may be tokenised at one time.
@@ -74,7 +64,8 @@ impl Default for Retries {
 /// The data plane's shared state.
 pub struct App {
     pub(crate) settings: Settings,
-    pub(crate) upstream: Client<HttpConnector, Full<Bytes>>,
+    /// Connections to engines: of the one runtime there is.
+    pub(crate) upstream: Upstream,
     pub(crate) tokenizer_permits: Arc<Semaphore>,
     /// For reading long bodies and headers, which must not wait for tokenizers.
     pub(crate) reader_permits: Arc<Semaphore>,
@@ -93,16 +84,7 @@ impl App {
     /// A data plane over `fleet`.
     #[must_use]
     pub fn new(settings: Settings, fleet: Fleet, metrics_page: MetricsPage) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(settings.connect_timeout));
-        connector.set_nodelay(true);
-        connector.set_keepalive(Some(KEEPALIVE));
-        connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
-        connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
-        let upstream = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(UPSTREAM_IDLE)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
+        let upstream = Upstream::default();
         let permits = || Arc::new(Semaphore::new(settings.tokenizer_threads.max(1)));
         let (tokenizer_permits, reader_permits) = (permits(), permits());
         let fleet = ArcSwap::from_pointee(fleet);
@@ -128,6 +110,7 @@ impl App {
             page.push('\n');
         }
         self.fleet.load().render_metrics(&mut page);
+        kvasir_upstream::render(&mut page, &[&self.upstream]);
         self.render_threads(&mut page);
         page
     }

@@ -17,14 +17,14 @@ use http::StatusCode;
 use http::request::Parts;
 use http::response::Parts as ResponseParts;
 use http_body::Frame;
-use hyper::body::Incoming;
 use kvasir_fleet::{Chosen, Decision, Endpoint, Evidence, Reservation};
+use kvasir_upstream::{AnswerStream, Started};
 
 use self::held::Held;
 use self::retry_after::retry_after;
 use crate::access_log::AccessLog;
 use crate::app::App;
-use crate::forward::{Failure, Started, attempt};
+use crate::forward::{Failure, Phase, attempt};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 
@@ -43,7 +43,7 @@ pub(crate) struct Answered {
     /// The first frame; `None` when the answer has no body.
     pub(crate) first: Option<Frame<Bytes>>,
     /// `None` where all of it is there.
-    pub(crate) rest: Option<Incoming>,
+    pub(crate) rest: Option<AnswerStream>,
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) decision: Decision,
     /// `None` where the engine is done with it.
@@ -114,6 +114,9 @@ struct Tries<'a> {
     cause: Option<Cause>,
     /// The last engine broke off as soon as it got the request.
     broke_soon: bool,
+    /// An engine took the request and said nothing for as long as is waited for: the client has
+    /// waited, and would again.
+    late: Option<String>,
     /// Why the last engine broke off, and why the last could not be connected to.
     last_break: Option<String>,
     last_refusal: Option<String>,
@@ -134,6 +137,7 @@ impl<'a> Tries<'a> {
             faults: 0,
             cause: None,
             broke_soon: false,
+            late: None,
             last_break: None,
             last_refusal: None,
             held: None,
@@ -170,7 +174,9 @@ impl<'a> Tries<'a> {
             return true;
         }
         let settings = self.app.settings.retries;
-        self.log.no_retry = if !self.plan.repeatable {
+        self.log.no_retry = if self.late.is_some() {
+            Some("late")
+        } else if !self.plan.repeatable {
             Some("not_repeatable")
         } else if self.faults >= MAX_FAULTS {
             Some("faults")
@@ -234,10 +240,15 @@ impl<'a> Tries<'a> {
         }
         let began = Instant::now();
         let pool = &self.plan.resolved.pool;
-        let started = match attempt(self.app, pool, &endpoint, parts, &self.plan.body).await {
+        let (body, repeatable) = (&self.plan.body, self.plan.repeatable);
+        let began_with = attempt(self.app, pool, &endpoint, parts, body, repeatable).await;
+        let started = match began_with {
             Ok(started) => started,
             Err(failure) => {
-                reservation.faulted(failure.why());
+                // A limit of our own says nothing about the engine.
+                if failure.phase() != Phase::Pool {
+                    reservation.faulted(failure.why());
+                }
                 self.failed(endpoint, &failure, began.elapsed());
                 return None;
             }
@@ -309,21 +320,27 @@ impl<'a> Tries<'a> {
         let why = failure.why();
         tracing::warn!(endpoint = endpoint.url(), why, "attempt failed before an answer began");
         metrics::counter!("kvasir_failed_attempts_total",
-            "endpoint" => endpoint.url().to_owned(), "cause" => failure.as_str())
+            "endpoint" => endpoint.url().to_owned(), "cause" => failure.phase().as_str())
         .increment(1);
         self.count_retry("failed");
-        match failure {
-            Failure::Connect(why) => {
-                endpoint.mark_unreachable(why);
-                self.cause = Some(Cause::Connect);
-                self.last_refusal = Some(why.clone());
+        let why = why.to_owned();
+        let phase = failure.phase();
+        if phase.is_connect() {
+            if phase != Phase::Pool {
+                endpoint.mark_unreachable(&why);
             }
-            Failure::Broke(why) => {
-                self.cause = Some(Cause::Broke);
-                self.sent += 1;
-                self.faults += 1;
-                self.broke_soon = after <= SOON;
-                self.last_break = Some(why.clone());
+            self.cause = Some(Cause::Connect);
+            self.last_refusal = Some(why);
+        } else {
+            self.cause = Some(Cause::Broke);
+            self.sent += 1;
+            self.faults += 1;
+            // Asked twice already, it is not asked again.
+            self.broke_soon = after <= SOON && !failure.was_repeated();
+            if phase == Phase::FirstData {
+                self.late = Some(why);
+            } else {
+                self.last_break = Some(why);
             }
         }
         self.tried.push(endpoint);
@@ -342,11 +359,14 @@ impl<'a> Tries<'a> {
     /// The last error an engine answered with, else why there is none. An engine that took the
     /// request weighs more than one that was not there.
     fn give_up(mut self) -> Result<Answered, Refusal> {
+        let model = self.plan.model.clone();
+        if let Some(why) = self.late {
+            return Err(Refusal::EngineLate { model, phase: Phase::FirstData.as_str(), why });
+        }
         if let Some(Held { answered, .. }) = self.held.take() {
             self.tell_where(&answered.endpoint, &answered.decision);
             return Ok(answered);
         }
-        let model = self.plan.model.clone();
         Err(match (self.last_break, self.last_refusal) {
             (Some(why), _) => Refusal::EngineBroke { model, why },
             (None, Some(why)) => Refusal::NoEndpoint { model, why },

@@ -18,9 +18,9 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
 use kvasir_fleet::{Reservation, Timeouts};
 use kvasir_prompt::Api;
+use kvasir_upstream::AnswerStream;
 
 use self::course::Course;
 pub(crate) use self::ending::Break;
@@ -52,7 +52,7 @@ pub(crate) struct Source {
     /// The frame that came with the head.
     pub(crate) first: Option<Frame<Bytes>>,
     /// `None` where nothing more comes.
-    pub(crate) rest: Option<Incoming>,
+    pub(crate) rest: Option<AnswerStream>,
     /// The API that was called, where it is one.
     pub(crate) api: Option<Api>,
     /// Whether it is a stream of events that can be added to.
@@ -77,7 +77,7 @@ impl Source {
 #[derive(Debug)]
 pub(crate) struct Relay {
     first: Option<Frame<Bytes>>,
-    rest: Option<Incoming>,
+    rest: Option<AnswerStream>,
     api: Option<Api>,
     /// `None` where the body is no stream of events.
     events: Option<Events>,

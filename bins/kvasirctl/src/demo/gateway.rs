@@ -69,7 +69,6 @@ impl Gateway {
             max_body_bytes: 1 << 20,
             decision_headers: true,
             forward_paths: Vec::new(),
-            connect_timeout,
             max_head_bytes: kvasir_proxy::DEFAULT_HEAD_BYTES,
             tokenizer_threads: std::thread::available_parallelism().map_or(1, usize::from),
             retries: kvasir_proxy::Retries::default(),

@@ -1,10 +1,12 @@
 use http::uri::Authority;
+use kvasir_upstream::Origin;
 
 use super::*;
 use crate::identity::BlockIdentity;
 
 fn engine() -> Arc<Engine> {
-    let engine = Engine::new(Authority::from_static("127.0.0.1:1"), BlockIdentity::default());
+    let origin = Origin::at(Authority::from_static("127.0.0.1:1"), false).unwrap();
+    let engine = Engine::new(origin, BlockIdentity::default());
     engine.set_breaker(BreakerSettings { failures: 2, ..BreakerSettings::default() });
     Arc::new(engine)
 }

@@ -51,7 +51,7 @@ impl Scene {
             ..EngineConfig::default()
         });
         let engine = engine.await.unwrap();
-        let authority = engine.addr().to_string().parse().unwrap();
+        let authority: http::uri::Authority = engine.addr().to_string().parse().unwrap();
         let pool = PoolSpec {
             model: parent.clone(),
             selection: SelectionSpec::of(PolicyKind::Latency),

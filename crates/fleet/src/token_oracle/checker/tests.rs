@@ -66,7 +66,7 @@ impl Scene {
         let config = EngineConfig { tokenize: Some(Arc::new(tokenize)), ..EngineConfig::default() };
         let engine = FakeEngine::start(config).await.unwrap();
         let endpoint = EndpointSpec {
-            authority: engine.addr().to_string().parse().unwrap(),
+            origin: engine.addr().to_string().parse::<http::uri::Authority>().unwrap().into(),
             events: None,
             poll_events: false,
             ranks: None,
