@@ -45,7 +45,12 @@ impl RetryBudget {
         self.lately.lock().note_request(self.age(now));
     }
 
-    /// Whether a retry is allowed now; it counts as made.
+    /// Whether a retry is allowed now.
+    pub fn allows(&self, limits: RetryLimits, now: Instant) -> bool {
+        self.lately.lock().allows(limits, self.age(now))
+    }
+
+    /// The same; one that is allowed counts as made.
     pub fn take(&self, limits: RetryLimits, now: Instant) -> bool {
         self.lately.lock().take(limits, self.age(now))
     }
@@ -61,13 +66,17 @@ impl Lately {
         *count = count.saturating_add(1);
     }
 
-    fn take(&mut self, limits: RetryLimits, age: Duration) -> bool {
-        let place = self.place(age);
+    fn allows(&mut self, limits: RetryLimits, age: Duration) -> bool {
+        self.place(age);
         let sum = |counts: &[u32; WINDOW]| counts.iter().map(|n| u64::from(*n)).sum::<u64>();
         let share = sum(&self.requests) * u64::from(limits.percent) / 100;
-        let allowed = sum(&self.retries) < share + u64::from(limits.min_per_s) * WINDOW as u64;
+        sum(&self.retries) < share + u64::from(limits.min_per_s) * WINDOW as u64
+    }
+
+    fn take(&mut self, limits: RetryLimits, age: Duration) -> bool {
+        let allowed = self.allows(limits, age);
         if allowed {
-            self.retries[place] += 1;
+            self.retries[place_of(self.second)] += 1;
         }
         allowed
     }
@@ -148,6 +157,7 @@ mod tests {
                         let most = count(&requests) * u64::from(percent) / 100
                             + u64::from(min_per_s) * WINDOW as u64;
                         let allowed = count(&retries) < most;
+                        prop_assert_eq!(lately.allows(limits, age), allowed);
                         prop_assert_eq!(lately.take(limits, age), allowed);
                         if allowed {
                             retries.push(second);

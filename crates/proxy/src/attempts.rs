@@ -17,7 +17,7 @@ use http::StatusCode;
 use http::request::Parts;
 use http::response::Parts as ResponseParts;
 use http_body::Frame;
-use kvasir_fleet::{Chosen, Decision, Endpoint, Evidence, Reservation};
+use kvasir_fleet::{Chosen, Decision, Endpoint, Evidence, Reservation, RetryBudget, RetryLimits};
 use kvasir_upstream::{AnswerStream, Started};
 
 use self::held::Held;
@@ -147,7 +147,7 @@ impl<'a> Tries<'a> {
 
     /// The engine that gets the request next, if any.
     async fn next(&mut self) -> Option<Chosen> {
-        if !self.may_go_on() {
+        if !self.may_go_on() || !self.is_within_budget(RetryBudget::allows) {
             return None;
         }
         let others_will_do = self.held.is_none() || self.plan.owner.is_none();
@@ -159,14 +159,20 @@ impl<'a> Tries<'a> {
             self.log.no_retry = self.cause.map(|_| "no_endpoint");
             return None;
         };
-        // Who could not be connected to got nothing: that puts no load on anybody.
-        let retries = self.plan.resolved.pool.retries();
-        if self.sent > 0 && !retries.take(self.app.settings.retries.budget, Instant::now()) {
+        self.is_within_budget(RetryBudget::take).then_some(chosen)
+    }
+
+    /// Who could not be connected to got nothing: that puts no load on anybody, and takes nothing
+    /// of the budget.
+    fn is_within_budget(&mut self, ask: fn(&RetryBudget, RetryLimits, Instant) -> bool) -> bool {
+        let (retries, limits) =
+            (self.plan.resolved.pool.retries(), self.app.settings.retries.budget);
+        let is_within = self.sent == 0 || ask(retries, limits, Instant::now());
+        if !is_within {
             self.count_retry("no_budget");
             self.log.no_retry = Some("budget");
-            return None;
         }
-        Some(chosen)
+        is_within
     }
 
     fn may_go_on(&mut self) -> bool {

@@ -85,6 +85,8 @@ pub(crate) struct Relay {
     patience: Patience,
     /// What is left to be passed when all events have.
     last: Option<Last>,
+    /// Something was passed on, and nobody had time to send it.
+    unsent: bool,
     tap: UsageTap,
     /// Waits for the id of what the engine stores.
     stores: Option<Box<Stores>>,
@@ -142,6 +144,7 @@ impl Relay {
             course: if is_open { Course::of(api) } else { None },
             patience: Patience::new(timeouts.idle, log.started().checked_add(timeouts.request)),
             last: None,
+            unsent: true,
             tap: UsageTap::new(judge.as_ref().map(|judge| judge.api)),
             stores,
             ended: false,
@@ -153,6 +156,7 @@ impl Relay {
 
     /// What is passed on now.
     fn pass(&mut self, data: Bytes) -> Frame<Bytes> {
+        self.unsent = true;
         self.log.bytes_out += data.len() as u64;
         self.tap.see(&data);
         if let Some(stores) = &mut self.stores
@@ -263,13 +267,21 @@ impl Body for Relay {
                 return Poll::Ready(Some(Ok(this.pass(data))));
             }
             if this.ended {
+                if matches!(this.last, Some(Last::Error(_))) && std::mem::take(&mut this.unsent) {
+                    // What was passed on is to be sent before the connection is broken.
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 return Poll::Ready(this.last.take().map(|last| match last {
                     Last::Frame(frame) => Ok(frame),
                     Last::Error(error) => Err(error),
                 }));
             }
             match this.poll_engine(cx) {
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    this.unsent = false;
+                    return Poll::Pending;
+                }
                 Poll::Ready(None) => this.end(),
                 Poll::Ready(Some(Err(why))) => this.break_off(why),
                 Poll::Ready(Some(Ok(frame))) => {

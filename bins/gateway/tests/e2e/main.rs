@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod answers;
+mod breaker;
 mod budget;
 mod cancellation;
 mod configuration;
@@ -20,10 +21,12 @@ mod pending;
 mod policies;
 mod reading;
 mod requests;
+mod retries;
 mod routing;
 mod shapes;
 mod shutdown;
 mod sims;
+mod streams;
 mod tenants;
 mod tokens;
 mod url_mode;
