@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 use http::uri::Authority;
 use kvasir_balance::EndpointId;
@@ -11,13 +10,11 @@ use kvasir_kv_events::{Event, Update};
 use kvasir_upstream::Origin;
 use parking_lot::{Mutex, RwLock};
 
-use crate::breaker::BreakerState;
 use crate::card::EngineCard;
 use crate::credit::Creditable;
-use crate::engine::{Engine, Exclusion};
+use crate::engine::Engine;
 use crate::evidence::BlockShape;
 use crate::hash_contract::HashContract;
-use crate::health::Standing;
 use crate::identity::{BlockIdentity, Keying};
 use crate::load::{FirstTokens, LoadCounters, Rates};
 use crate::parity::Stamp;
@@ -26,6 +23,7 @@ use crate::pending::PendingSlot;
 use crate::rank_stream::RankStream;
 use crate::signals::Signals;
 
+mod health;
 mod parity;
 
 /// One routable engine, or one of its data-parallel ranks where they can be addressed.
@@ -227,58 +225,6 @@ impl Endpoint {
     pub fn foreign_waiting(&self) -> u32 {
         let Scrape { signals, own_in_flight } = *self.signals.lock();
         kvasir_balance::foreign_waiting(signals.running, signals.waiting, own_in_flight)
-    }
-
-    /// Why the engine cannot be reached; `None` while nothing speaks against it.
-    #[must_use]
-    pub fn unreachable(&self) -> Option<String> {
-        self.engine.unreachable()
-    }
-
-    /// Whether the engine has ever answered: nothing speaks against one that was not asked yet,
-    /// nor for it.
-    #[must_use]
-    pub fn has_answered(&self) -> bool {
-        self.engine.has_answered()
-    }
-
-    /// A connection failed: no new requests to the engine until something answers again.
-    pub fn mark_unreachable(&self, why: &str) {
-        self.engine.mark_unreachable(why);
-    }
-
-    /// Something answered.
-    pub fn mark_reachable(&self) {
-        self.engine.mark_reachable();
-    }
-
-    /// Whether its engine's breaker lets requests pass.
-    #[must_use]
-    pub fn breaker(&self) -> BreakerState {
-        self.engine.breaker()
-    }
-
-    /// The engine says that it is busy and when to come again (`retry-after`): no new requests to
-    /// it for that time, 30 s at most, while there is another.
-    pub fn press_back(&self, time: Duration) {
-        self.engine.press_back(time);
-    }
-
-    /// How long the engine wants no new requests still; `None` where it does not say.
-    #[must_use]
-    pub fn back_pressure(&self) -> Option<Duration> {
-        self.engine.back_pressure()
-    }
-
-    /// A request is sent there.
-    pub(crate) fn send(&self) -> Standing {
-        self.engine.send()
-    }
-
-    /// Whether a request for `model` may go there; the reason if not.
-    #[must_use]
-    pub fn exclusion(&self, model: &str) -> Option<Exclusion> {
-        self.engine.exclusion(model)
     }
 
     pub(crate) fn load(&self) -> &LoadCounters {

@@ -32,6 +32,8 @@ use crate::refusal::Refusal;
 /// included: a request that kills its engine must not go through the whole pool. Engines that cannot
 /// be connected to got nothing of it and do not count.
 const MAX_FAULTS: u32 = 2;
+/// The code of the error where the whole request took too long.
+const REQUEST_TIMEOUT: &str = "request_timeout";
 /// A lone engine that breaks off this soon may just have closed an idle connection under us; later
 /// it was at work on the request.
 const SOON: Duration = Duration::from_secs(1);
@@ -116,7 +118,9 @@ struct Tries<'a> {
     broke_soon: bool,
     /// An engine took the request and said nothing for as long as is waited for: the client has
     /// waited, and would again.
-    late: Option<String>,
+    late: Option<(&'static str, String)>,
+    /// When the whole request has to be over.
+    deadline: Option<Instant>,
     /// Why the last engine broke off, and why the last could not be connected to.
     last_break: Option<String>,
     last_refusal: Option<String>,
@@ -128,6 +132,7 @@ struct Tries<'a> {
 
 impl<'a> Tries<'a> {
     fn new(app: &'a App, plan: &'a Plan, log: &'a mut AccessLog) -> Self {
+        let deadline = log.started().checked_add(plan.resolved.pool.timeouts().request);
         Self {
             app,
             plan,
@@ -138,6 +143,7 @@ impl<'a> Tries<'a> {
             cause: None,
             broke_soon: false,
             late: None,
+            deadline,
             last_break: None,
             last_refusal: None,
             held: None,
@@ -180,7 +186,7 @@ impl<'a> Tries<'a> {
             return true;
         }
         let settings = self.app.settings.retries;
-        self.log.no_retry = if self.late.is_some() {
+        self.log.no_retry = if self.late.is_some() || self.is_over() {
             Some("late")
         } else if !self.plan.repeatable {
             Some("not_repeatable")
@@ -192,6 +198,11 @@ impl<'a> Tries<'a> {
             None
         };
         self.log.no_retry.is_none()
+    }
+
+    /// Whether the time for the whole request is up.
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|at| Instant::now() >= at)
     }
 
     fn choose(&self, tried: &[Arc<Endpoint>]) -> Option<Chosen> {
@@ -247,12 +258,13 @@ impl<'a> Tries<'a> {
         let began = Instant::now();
         let pool = &self.plan.resolved.pool;
         let (body, repeatable) = (&self.plan.body, self.plan.repeatable);
-        let began_with = attempt(self.app, pool, &endpoint, parts, body, repeatable).await;
-        let started = match began_with {
+        let left = self.deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(began));
+        let begun = attempt(self.app, pool, &endpoint, parts, body, repeatable, left).await;
+        let started = match begun {
             Ok(started) => started,
             Err(failure) => {
                 // A limit of our own says nothing about the engine.
-                if failure.phase() != Phase::Pool {
+                if failure.phase() != Phase::Pool && !self.is_over() {
                     reservation.faulted(failure.why());
                 }
                 self.failed(endpoint, &failure, began.elapsed());
@@ -344,7 +356,8 @@ impl<'a> Tries<'a> {
             // Asked twice already, it is not asked again.
             self.broke_soon = after <= SOON && !failure.was_repeated();
             if phase == Phase::FirstData {
-                self.late = Some(why);
+                let code = if self.is_over() { REQUEST_TIMEOUT } else { phase.as_str() };
+                self.late = Some((code, why));
             } else {
                 self.last_break = Some(why);
             }
@@ -366,8 +379,8 @@ impl<'a> Tries<'a> {
     /// request weighs more than one that was not there.
     fn give_up(mut self) -> Result<Answered, Refusal> {
         let model = self.plan.model.clone();
-        if let Some(why) = self.late {
-            return Err(Refusal::EngineLate { model, phase: Phase::FirstData.as_str(), why });
+        if let Some((phase, why)) = self.late {
+            return Err(Refusal::EngineLate { model, phase, why });
         }
         if let Some(Held { answered, .. }) = self.held.take() {
             self.tell_where(&answered.endpoint, &answered.decision);

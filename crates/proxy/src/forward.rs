@@ -1,5 +1,7 @@
 //! One attempt at one engine: the client's bytes out, the head and first data of the answer back.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -16,7 +18,7 @@ use crate::headers;
 /// Sends the request to `endpoint` and waits for the first data of its answer: engines send the
 /// head of a stream before they have computed anything, so only the first data shows that the
 /// engine took the request. A `repeatable` one is sent a second time where a kept connection broke
-/// at once.
+/// at once. `left` is what is left of the time for the whole request.
 ///
 /// Dropping the future drops the connection, which is how engines learn that a client left.
 pub(crate) async fn attempt(
@@ -26,9 +28,11 @@ pub(crate) async fn attempt(
     request: &Parts,
     body: &Bytes,
     repeatable: bool,
+    left: Duration,
 ) -> Result<Started, Failure> {
     let timeouts = pool.timeouts();
-    let patience = Patience { connect: timeouts.connect, first_data: timeouts.first_data };
+    let patience =
+        Patience { connect: timeouts.connect, first_data: timeouts.first_data.min(left) };
     let outgoing = || outgoing(pool, endpoint, request, body);
     app.upstream.send(endpoint.origin(), patience, repeatable, outgoing).await
 }

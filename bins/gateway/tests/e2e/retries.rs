@@ -233,14 +233,17 @@ async fn an_error_that_breaks_off_is_no_answer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_says_nothing_in_time_is_named_and_no_other_is_asked() {
-    let timeouts = json!({"connect_ms": 1000, "first_data_ms": 300});
-    let (engines, gateway) = scene(2, json!({"timeouts": timeouts})).await;
-    for engine in &engines {
-        engine.set_default(Reply::HangBeforeHead);
+    for (key, code) in [("first_data_ms", "first_data_timeout"), ("request_ms", "request_timeout")]
+    {
+        let timeouts = json!({"connect_ms": 1000, key: 300});
+        let (engines, gateway) = scene(2, json!({"timeouts": timeouts})).await;
+        for engine in &engines {
+            engine.set_default(Reply::HangBeforeHead);
+        }
+        let response = ask(&gateway).await;
+        let error = response.json()["error"].clone();
+        assert_eq!((response.status, &error["code"]), (504, &json!(code)), "{error}");
+        assert_eq!(asked(&engines).iter().sum::<usize>(), 1);
+        gateway.until_idle().await;
     }
-    let response = ask(&gateway).await;
-    let error = response.json()["error"].clone();
-    assert_eq!((response.status, &error["code"]), (504, &json!("first_data_timeout")), "{error}");
-    assert_eq!(asked(&engines).iter().sum::<usize>(), 1);
-    gateway.until_idle().await;
 }

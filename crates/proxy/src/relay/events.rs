@@ -95,11 +95,13 @@ impl Events {
             let known = at.checked_sub(back).and_then(|at| piece.get(at).copied());
             known.unwrap_or_else(|| self.last.get(back - at - 1).copied().unwrap_or(0))
         };
-        let ends = |at: &usize| match (piece.get(*at), before(*at, 1), before(*at, 2)) {
-            (Some(b'\n'), b'\n', _)
-            | (Some(b'\n'), b'\r', b'\n' | b'\r')
-            | (Some(b'\r'), b'\r', _) => true,
-            _ => false,
+        let ends = |at: &usize| {
+            matches!(
+                (piece.get(*at), before(*at, 1), before(*at, 2)),
+                (Some(b'\n'), b'\n', _)
+                    | (Some(b'\n'), b'\r', b'\n' | b'\r')
+                    | (Some(b'\r'), b'\r', _)
+            )
         };
         memchr::memrchr2_iter(b'\n', b'\r', piece).find(ends).map(|at| at + 1)
     }
