@@ -386,3 +386,35 @@ fn conversations_are_named_in_places_in_order() {
         assert!(message.contains(wanted), "{list}: {message}");
     }
 }
+
+#[test]
+fn retries_and_health_have_defaults_and_bounds() {
+    let with =
+        |more: &str| format!("pools: [{{model: m, endpoints: [{{url: 'http://a'}}]}}]\n{more}");
+    let config = parse(&with("")).unwrap();
+    let retries = &config.retries;
+    assert_eq!((retries.attempts, retries.budget_percent, retries.budget_min_per_s), (3, 20, 10));
+    assert_eq!(retries.max_retry_after().as_secs(), 2);
+    let health = &config.health;
+    assert_eq!((health.failures, health.open().as_secs(), health.half_open_trials), (3, 5, 1));
+    assert_eq!((&health.probe_path, health.probe_timeout().as_millis()), (&None, 2_000));
+    let given =
+        "retries: {attempts: 1, budget_percent: 0}\nhealth: {probe_path: /ping, open_s: 60}";
+    let config = parse(&with(given)).unwrap();
+    assert_eq!((config.retries.attempts, config.health.open().as_secs()), (1, 60));
+    assert_eq!(config.health.probe_path.as_deref(), Some("/ping"));
+    for (text, key) in [
+        ("retries: {attempts: 0}", "retries.attempts"),
+        ("retries: {budget_percent: 1001}", "retries.budget_percent"),
+        ("retries: {max_retry_after_s: 61}", "retries.max_retry_after_s"),
+        ("health: {failures: 0}", "health.failures"),
+        ("health: {open_s: 0}", "health.open_s"),
+        ("health: {half_open_trials: 0}", "health.half_open_trials"),
+        ("health: {probe_timeout_ms: 0}", "health.probe_timeout_ms"),
+        ("health: {probe_path: health}", "health.probe_path"),
+        ("health: {probe_path: '/a b'}", "health.probe_path"),
+    ] {
+        let error = error(&with(text));
+        assert!(error.contains(key), "{text}: {error}");
+    }
+}
