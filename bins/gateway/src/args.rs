@@ -26,7 +26,7 @@ pub(crate) enum Command {
 /// sizes and event streams.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Base URLs of the engines, scheme `http`, host and port.
+    /// Base URLs of the engines: scheme `http` or `https`, host and port.
     #[arg(value_name = "URL", conflicts_with = "config", required_unless_present = "config")]
     pub(crate) urls: Vec<EngineUrl>,
     /// The configuration file (YAML).

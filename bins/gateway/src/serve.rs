@@ -75,8 +75,9 @@ async fn find_engines(
     inventory: Arc<Inventory>,
     log: Option<Arc<DecisionLog>>,
 ) {
-    let config = url_mode::discover(config, &urls).await;
-    let started = spec::fleet_spec(&config, log)
+    let found = url_mode::discover(config, &urls).await.map_err(anyhow::Error::from);
+    let started = found
+        .and_then(|config| spec::fleet_spec(&config, log))
         .and_then(|spec| Fleet::start(spec, inventory).map_err(anyhow::Error::from));
     match started {
         Ok(fleet) => {

@@ -8,6 +8,7 @@ use kvasir_fleet::EventSpec;
 
 use crate::Ended;
 use crate::args::{DoctorArgs, LookArgs};
+use crate::engine_origin;
 use crate::examine::{self, Group};
 
 /// Looks and reports, once or until told to stop.
@@ -69,6 +70,7 @@ fn target(
         EventSpec { publisher, replay, topic, bind: *bind }.check()?;
     }
     Ok(Target {
+        origin: engine_origin::of_pool(pool, url)?,
         events,
         replay: replay.clone(),
         topic,

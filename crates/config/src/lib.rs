@@ -8,6 +8,7 @@
 //! the policies and of the engines' hash algorithms.
 
 mod client_keys;
+mod connections;
 mod decision_log;
 mod endpoint;
 mod error;
@@ -15,9 +16,12 @@ mod identity;
 mod inventory;
 mod listener;
 mod model;
+mod resilience;
 mod secret;
+mod timeouts;
 
 pub use self::client_keys::ClientKeySource;
+pub use self::connections::EngineTlsConfig;
 pub use self::decision_log::DecisionLogConfig;
 pub use self::endpoint::{EndpointConfig, EngineUrl, RankAddressing};
 pub use self::error::ConfigError;
@@ -25,4 +29,6 @@ pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
 pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
 pub use self::model::{Config, LogConfig, LogFormat, PoolConfig, TokenParity};
+pub use self::resilience::{HealthConfig, RetriesConfig};
 pub use self::secret::Secret;
+pub use self::timeouts::{PoolTimeouts, TimeoutsConfig};

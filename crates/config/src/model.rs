@@ -9,13 +9,16 @@ use http::uri::Authority;
 use kvasir_balance::{PolicySpec, SelectionSpec, SessionSource, StickyOptions};
 use serde::Deserialize;
 
+use crate::connections::{EngineTlsConfig, Most, max_connections, max_idle_connections};
 use crate::decision_log::DecisionLogConfig;
 use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::error::ConfigError;
 use crate::identity::BlockIdentity;
 use crate::inventory::InventoryConfig;
 use crate::listener::ListenerConfig;
+use crate::resilience::{HealthConfig, RetriesConfig};
 use crate::secret::Secret;
+use crate::timeouts::{PoolTimeouts, TimeoutsConfig};
 
 /// Why two engines cannot connect to us in the same way.
 const ONE_EACH: &str = "engines that share an address need a `topic` each";
@@ -50,8 +53,8 @@ pub struct Config {
     /// Paths forwarded, by load, besides the known API paths: exact, or a prefix ending in `*`.
     /// Nothing by default, since engines expose administrative paths.
     pub forward_paths: Vec<String>,
-    /// How long a connection to an engine may take, in milliseconds. Default 5000.
-    pub connect_timeout_ms: u64,
+    /// How long engines may take for each phase of a request.
+    pub timeouts: TimeoutsConfig,
     /// How often each engine's `/metrics` is read, in milliseconds. Default 1000.
     pub scrape_interval_ms: u64,
     /// How long streams may go on after a stop was asked for, in seconds. Default 30.
@@ -60,6 +63,10 @@ pub struct Config {
     pub inventory: InventoryConfig,
     /// Where decisions are logged. Not at all by default.
     pub decision_log: Option<DecisionLogConfig>,
+    /// When a request is sent to another engine.
+    pub retries: RetriesConfig,
+    /// When an engine is left alone.
+    pub health: HealthConfig,
     /// Logging.
     pub log: LogConfig,
 }
@@ -115,6 +122,21 @@ pub struct PoolConfig {
     /// When own tokens are held against the engines' `/tokenize`. Default `sample`.
     #[serde(default)]
     pub token_parity: TokenParity,
+    /// TLS to those of its engines whose URL says `https`.
+    #[serde(default)]
+    pub engine_tls: Option<EngineTlsConfig>,
+    /// Whether its engines are spoken to in h2. Off by default.
+    #[serde(default)]
+    pub http2: bool,
+    /// Connections to one engine that are kept unused. Default 256.
+    #[serde(default = "max_idle_connections")]
+    pub max_idle_connections: usize,
+    /// Connections to one engine in all. Default 4096.
+    #[serde(default = "max_connections")]
+    pub max_connections: usize,
+    /// How long its engines may take, where that is not what `timeouts` of all pools says.
+    #[serde(default)]
+    pub timeouts: PoolTimeouts,
     /// The engines.
     pub endpoints: Vec<EndpointConfig>,
 }
@@ -172,11 +194,13 @@ impl Default for Config {
             max_body_bytes: 64 << 20,
             max_prompt_bytes: 4 << 20,
             forward_paths: Vec::new(),
-            connect_timeout_ms: 5_000,
+            timeouts: TimeoutsConfig::default(),
             scrape_interval_ms: 1_000,
             shutdown_grace_s: 30,
             inventory: InventoryConfig::default(),
             decision_log: None,
+            retries: RetriesConfig::default(),
+            health: HealthConfig::default(),
             log: LogConfig::default(),
         }
     }
@@ -207,12 +231,6 @@ impl Config {
         Ok(config)
     }
 
-    /// How long a connection to an engine may take.
-    #[must_use]
-    pub fn connect_timeout(&self) -> Duration {
-        Duration::from_millis(self.connect_timeout_ms)
-    }
-
     /// How often each engine's `/metrics` is read.
     #[must_use]
     pub fn scrape_interval(&self) -> Duration {
@@ -236,9 +254,9 @@ impl Config {
         if self.max_prompt_bytes < LEAST_PROMPT_BYTES {
             return fail("max_prompt_bytes", "must be at least 1024");
         }
-        if self.connect_timeout_ms == 0 {
-            return fail("connect_timeout_ms", "must be above 0");
-        }
+        self.timeouts
+            .check()
+            .or_else(|(key, message)| fail(&format!("timeouts.{key}"), &message))?;
         if self.scrape_interval_ms < 50 {
             return fail("scrape_interval_ms", "must be at least 50");
         }
@@ -246,6 +264,8 @@ impl Config {
             .check()
             .or_else(|(key, message)| fail(&format!("inventory.{key}"), &message))?;
         self.check_client_keys()?;
+        self.retries.check().or_else(|(key, message)| fail(&format!("retries.{key}"), &message))?;
+        self.health.check().or_else(|(key, message)| fail(&format!("health.{key}"), &message))?;
         for (i, path) in self.forward_paths.iter().enumerate() {
             if !path.starts_with('/') {
                 return fail(&format!("forward_paths[{i}]"), "must begin with `/`");
@@ -262,6 +282,10 @@ impl Config {
                 return fail(&format!("pools[{i}].model"), &message);
             }
             pool.check().or_else(|(key, message)| fail(&format!("pools[{i}].{key}"), &message))?;
+            self.timeouts
+                .with(&pool.timeouts)
+                .check()
+                .or_else(|(key, why)| fail(&format!("pools[{i}].timeouts.{key}"), &why))?;
             for (j, endpoint) in pool.endpoints.iter().enumerate() {
                 let ranks = (pool.rank_addressing, endpoint.ranks, endpoint.rank);
                 let known = *addressings.entry(endpoint.url.authority()).or_insert(ranks);
@@ -277,6 +301,19 @@ impl Config {
                         endpoint.url, first.model, pool.model
                     );
                     return fail(&format!("pools[{i}].identity"), &message);
+                }
+                let otherwise = first.connections() != pool.connections()
+                    || first.endpoints.iter().any(|known| {
+                        known.url.authority() == endpoint.url.authority()
+                            && known.url != endpoint.url
+                    });
+                if otherwise {
+                    let message = format!(
+                        "{} is connected to otherwise in the pool `{}` (scheme, `engine_tls`, \
+                         `http2`, `max_idle_connections`, `max_connections`)",
+                        endpoint.url, first.model
+                    );
+                    return fail(&format!("pools[{i}].endpoints[{j}].url"), &message);
                 }
                 if let Some((address, topic)) = endpoint.listens_at() {
                     let others = bound.entry(address).or_default();
@@ -337,6 +374,11 @@ impl PoolConfig {
             identity: BlockIdentity::default(),
             trust_token_headers: false,
             token_parity: TokenParity::default(),
+            engine_tls: None,
+            http2: false,
+            max_idle_connections: max_idle_connections(),
+            max_connections: max_connections(),
+            timeouts: PoolTimeouts::default(),
             endpoints: Vec::new(),
         }
     }
@@ -362,6 +404,21 @@ impl PoolConfig {
         }
     }
 
+    fn check_connections(&self) -> Result<(), (&'static str, String)> {
+        Most { idle: self.max_idle_connections, connections: self.max_connections }.check()?;
+        let Some(tls) = &self.engine_tls else { return Ok(()) };
+        if !self.endpoints.iter().any(|endpoint| endpoint.url.is_https()) {
+            return Err(("engine_tls", "no endpoint of the pool has an `https` URL".to_owned()));
+        }
+        tls.check().map_err(|(key, message)| ("engine_tls", format!("`{key}` {message}")))
+    }
+
+    /// How its engines are connected to: one engine in two pools has the same in both.
+    fn connections(&self) -> (Option<&EngineTlsConfig>, bool, usize, usize) {
+        let Self { engine_tls, http2, max_idle_connections, max_connections, .. } = self;
+        (engine_tls.as_ref(), *http2, *max_idle_connections, *max_connections)
+    }
+
     fn check(&self) -> Result<(), (String, String)> {
         let fail = |key: &str, message: &str| Err((key.to_owned(), message.to_owned()));
         if self.model.is_empty() {
@@ -380,6 +437,7 @@ impl PoolConfig {
             (place.map_or("sessions".to_owned(), |place| format!("sessions[{place}]")), why)
         })?;
         self.identity.check()?;
+        self.check_connections().or_else(|(key, message)| fail(key, &message))?;
         let mut urls = HashSet::new();
         for (i, endpoint) in self.endpoints.iter().enumerate() {
             if !urls.insert(endpoint.url.authority()) {

@@ -5,7 +5,7 @@
 use kvasir_balance::{BodyName, PolicyKind, SessionSource};
 use kvasir_config::{
     BlockIdentity, ClientKeySource, Config, ConfigError, DecisionLogConfig, ForwardedHeaders,
-    ListenerConfig, LogFormat, RankAddressing, TokenParity,
+    ListenerConfig, LogFormat, RankAddressing, TimeoutsConfig, TokenParity,
 };
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -113,7 +113,7 @@ decision_headers: true
 max_body_bytes: 1000
 max_prompt_bytes: 2000
 forward_paths: [/v1/audio/*]
-connect_timeout_ms: 100
+timeouts: {connect_ms: 100, first_data_ms: 2000, idle_ms: 3000, request_ms: 40000}
 scrape_interval_ms: 200
 shutdown_grace_s: 3
 log: {format: json, level: debug}
@@ -125,6 +125,7 @@ pools:
     api_key: very-secret
     trust_token_headers: true
     token_parity: startup
+    timeouts: {first_data_ms: 5000}
     endpoints:
       - {url: 'http://[::1]:8000', events: 'tcp://*:5557', replay: 'tcp://*:5558', topic: kv}
       - {url: 'http://b', events: 'tcp://0.0.0.0:7000', bind: true}
@@ -134,6 +135,11 @@ pools:
     assert_eq!(config.inventory.max_bytes, 2_000_000);
     assert_eq!(config.inventory.endpoint_bytes(), 100_000);
     let pool = &config.pools[0];
+    let timeouts = config.timeouts.with(&pool.timeouts);
+    let own =
+        TimeoutsConfig { connect_ms: 100, first_data_ms: 5000, idle_ms: 3000, request_ms: 40000 };
+    assert_eq!(timeouts, own);
+    assert_eq!(config.timeouts.first_data_ms, 2000);
     assert_eq!(config.max_prompt_bytes, 2000);
     assert_eq!(pool.policy.kind(), PolicyKind::PreciseCacheAware);
     assert!(pool.trust_token_headers);
@@ -448,5 +454,37 @@ fn conversations_are_named_in_places_in_order() {
     ] {
         let message = error(&pool(&format!("  sessions: {list}\n")));
         assert!(message.contains(wanted), "{list}: {message}");
+    }
+}
+
+#[test]
+fn retries_and_health_have_defaults_and_bounds() {
+    let with =
+        |more: &str| format!("pools: [{{model: m, endpoints: [{{url: 'http://a'}}]}}]\n{more}");
+    let config = parse(&with("")).unwrap();
+    let retries = &config.retries;
+    assert_eq!((retries.attempts, retries.budget_percent, retries.budget_min_per_s), (3, 20, 10));
+    assert_eq!(retries.max_retry_after().as_secs(), 2);
+    let health = &config.health;
+    assert_eq!((health.failures, health.open().as_secs(), health.half_open_trials), (3, 5, 1));
+    assert_eq!((&health.probe_path, health.probe_timeout().as_millis()), (&None, 2_000));
+    let given =
+        "retries: {attempts: 1, budget_percent: 0}\nhealth: {probe_path: /ping, open_s: 60}";
+    let config = parse(&with(given)).unwrap();
+    assert_eq!((config.retries.attempts, config.health.open().as_secs()), (1, 60));
+    assert_eq!(config.health.probe_path.as_deref(), Some("/ping"));
+    for (text, key) in [
+        ("retries: {attempts: 0}", "retries.attempts"),
+        ("retries: {budget_percent: 1001}", "retries.budget_percent"),
+        ("retries: {max_retry_after_s: 61}", "retries.max_retry_after_s"),
+        ("health: {failures: 0}", "health.failures"),
+        ("health: {open_s: 0}", "health.open_s"),
+        ("health: {half_open_trials: 0}", "health.half_open_trials"),
+        ("health: {probe_timeout_ms: 0}", "health.probe_timeout_ms"),
+        ("health: {probe_path: health}", "health.probe_path"),
+        ("health: {probe_path: '/a b'}", "health.probe_path"),
+    ] {
+        let error = error(&with(text));
+        assert!(error.contains(key), "{text}: {error}");
     }
 }

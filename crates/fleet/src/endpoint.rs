@@ -7,11 +7,12 @@ use http::uri::Authority;
 use kvasir_balance::EndpointId;
 use kvasir_inventory::{AbsentReason, Overlap, Overlaps, SuspectReason, Tier, Trust};
 use kvasir_kv_events::{Event, Update};
+use kvasir_upstream::Origin;
 use parking_lot::{Mutex, RwLock};
 
 use crate::card::EngineCard;
 use crate::credit::Creditable;
-use crate::engine::{Engine, Exclusion};
+use crate::engine::Engine;
 use crate::evidence::BlockShape;
 use crate::hash_contract::HashContract;
 use crate::identity::{BlockIdentity, Keying};
@@ -22,6 +23,7 @@ use crate::pending::PendingSlot;
 use crate::rank_stream::RankStream;
 use crate::signals::Signals;
 
+mod health;
 mod parity;
 
 /// One routable engine, or one of its data-parallel ranks where they can be addressed.
@@ -106,7 +108,13 @@ impl Endpoint {
         self.engine.authority()
     }
 
-    /// `http://host:port`, used in headers, metrics and logs.
+    /// How it is connected to.
+    #[must_use]
+    pub fn origin(&self) -> &Origin {
+        self.engine.origin()
+    }
+
+    /// `http://host:port` or `https://host:port`, used in headers, metrics and logs.
     #[must_use]
     pub fn url(&self) -> &str {
         self.engine.url()
@@ -217,42 +225,6 @@ impl Endpoint {
     pub fn foreign_waiting(&self) -> u32 {
         let Scrape { signals, own_in_flight } = *self.signals.lock();
         kvasir_balance::foreign_waiting(signals.running, signals.waiting, own_in_flight)
-    }
-
-    /// Why the engine cannot be reached; `None` while nothing speaks against it.
-    #[must_use]
-    pub fn unreachable(&self) -> Option<String> {
-        self.engine.unreachable()
-    }
-
-    /// Whether the engine has ever answered: nothing speaks against one that was not asked yet,
-    /// nor for it.
-    #[must_use]
-    pub fn has_answered(&self) -> bool {
-        self.engine.has_answered()
-    }
-
-    /// A connection failed: no new requests to the engine until something answers again.
-    pub fn mark_unreachable(&self, why: &str) {
-        self.engine.mark_unreachable(why);
-    }
-
-    /// Something answered.
-    pub fn mark_reachable(&self) {
-        self.engine.mark_reachable();
-    }
-
-    /// The engine answered a request, or `failed`: an error of its own, or it broke off before it
-    /// answered. A few failures in a row leave it alone for a while: an engine that fails at once
-    /// always looks idle, and would draw all the traffic.
-    pub fn note_answer(&self, failed: bool) {
-        self.engine.note_answer(failed);
-    }
-
-    /// Whether a request for `model` may go there; the reason if not.
-    #[must_use]
-    pub fn exclusion(&self, model: &str) -> Option<Exclusion> {
-        self.engine.exclusion(model)
     }
 
     pub(crate) fn load(&self) -> &LoadCounters {

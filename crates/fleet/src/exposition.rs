@@ -171,6 +171,7 @@ pub(crate) fn render(
             }
         }
     }
+    render_breakers(page, endpoints);
     render_trust(page, endpoints);
     render_stream_trust(page, &streams);
     render_blocks(page, &streams);
@@ -178,6 +179,17 @@ pub(crate) fn render(
     render_pools(page, pools);
     families::render(page, endpoints, pools);
     render_inventory(page, inventory);
+}
+
+/// The ranks of one engine share its breaker.
+fn render_breakers(page: &mut String, endpoints: &[Arc<Endpoint>]) {
+    let name = "endpoint_breaker";
+    header(page, name, "gauge", "1 for whether requests pass: closed, open or half_open.");
+    let mut last = None;
+    for endpoint in endpoints.iter().filter(|e| last.replace(e.url()) != Some(e.url())) {
+        let labels = [("endpoint", endpoint.url()), ("state", endpoint.breaker().as_str())];
+        sample(page, name, &labels, 1.0);
+    }
 }
 
 fn render_trust(page: &mut String, endpoints: &[Arc<Endpoint>]) {

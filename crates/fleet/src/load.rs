@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use kvasir_balance::{PrefillRate, RecentWork, fetch_rate};
 use parking_lot::Mutex;
 
+use crate::breaker::Verdict;
 use crate::endpoint::Endpoint;
+use crate::health::Standing;
 use crate::kind::EngineKind;
 use crate::parity::Prediction;
 use crate::pending::PendingClaim;
@@ -109,6 +111,8 @@ pub struct Reservation {
     taken_back: bool,
     /// Whether the parity's account of it is closed.
     settled: bool,
+    /// Its part in the engine's health.
+    standing: Standing,
 }
 
 impl Reservation {
@@ -121,6 +125,7 @@ impl Reservation {
         endpoint.parity().sent();
         let since = Instant::now();
         let alone = endpoint.load().add(work, since);
+        let standing = endpoint.send();
         Self {
             endpoint,
             work,
@@ -133,6 +138,7 @@ impl Reservation {
             evicted: 0,
             taken_back: false,
             settled: false,
+            standing,
         }
     }
 
@@ -180,6 +186,22 @@ impl Reservation {
         self.pending = None;
         self.watch = None;
         self.take_back();
+    }
+
+    /// The engine answered: with the first data of an answer that is no fault of its own. A
+    /// breaker that is half-open closes by this, and a streak of faults ends.
+    pub fn answered(&mut self) {
+        self.standing.settle(Verdict::Answered, "");
+    }
+
+    /// The engine is at fault: no connection, broken off before the first data, an error of its own.
+    pub fn faulted(&mut self, why: &str) {
+        self.standing.settle(Verdict::Fault, why);
+    }
+
+    /// Whether it was sent to an engine that is meant to get no more requests now.
+    pub(crate) fn is_surplus(&self) -> bool {
+        self.standing.is_surplus()
     }
 
     /// The engine refused the request or did not finish it: how it counts it is not known.

@@ -14,11 +14,12 @@ use crate::card::EngineCard;
 use crate::engine::Engine;
 use crate::engine_client::{EngineClient, ProbeError};
 use crate::events::{EventFollower, Source};
+use crate::health::Probe;
 use crate::poll::PollFollower;
 use crate::pool::Pool;
 use crate::ranks::Ranks;
 use crate::signals::Page;
-use crate::spec::EventSpec;
+use crate::spec::{EventSpec, HealthSpec};
 
 /// How often an engine that answers is asked again what it serves: adapters come and go.
 const CARD_REFRESH: Duration = Duration::from_secs(10);
@@ -37,6 +38,8 @@ pub(crate) struct Monitor {
     pub(crate) inventory: Arc<Inventory>,
     pub(crate) client: EngineClient,
     pub(crate) interval: Duration,
+    /// Its health page, where there is one to ask for.
+    pub(crate) probe: HealthSpec,
 }
 
 /// What follows the streams.
@@ -56,7 +59,8 @@ impl Monitor {
         self.look_for_tokenizers(None, false);
         loop {
             let scraped = if card_asked.is_none_or(|at| at.elapsed() >= CARD_REFRESH) {
-                let (learned, scraped) = tokio::join!(self.ask(), self.scrape());
+                let (learned, scraped, ()) =
+                    tokio::join!(self.ask(), self.scrape(), self.look_after());
                 match learned {
                     Ok(card) => {
                         card_asked = Some(Instant::now());
@@ -69,7 +73,7 @@ impl Monitor {
                 }
                 scraped
             } else {
-                self.scrape().await
+                tokio::join!(self.scrape(), self.look_after()).0
             };
             if scraped.is_err() {
                 // It may come back as another engine: ask anew when it does.
@@ -87,9 +91,8 @@ impl Monitor {
     /// Asks the engine what it is.
     async fn ask(&self) -> Result<EngineCard, ProbeError> {
         let known = self.engine().card();
-        let authority = self.engine().authority();
-        EngineCard::ask(&self.client, authority, self.authorization.as_ref(), known.as_deref())
-            .await
+        let origin = self.engine().origin();
+        EngineCard::ask(&self.client, origin, self.authorization.as_ref(), known.as_deref()).await
     }
 
     /// Takes in what the engine said it is.
@@ -175,7 +178,7 @@ impl Monitor {
         let moves: Vec<u64> = before.iter().map(|endpoint| endpoint.parity().moves()).collect();
         let asked = Instant::now();
         let key = self.authorization.as_ref();
-        let answer = self.client.get(self.engine().authority(), "/metrics", key).await;
+        let answer = self.client.get(self.engine().origin(), "/metrics", key).await;
         let page = match answer {
             Ok((status, body)) => {
                 self.engine().mark_reachable();
@@ -218,6 +221,20 @@ impl Monitor {
             endpoint.counters_read(moves, signals.counters());
         }
         Ok(())
+    }
+
+    /// Asks for its health page, where it is to have one.
+    async fn look_after(&self) {
+        let Some(path) = &self.probe.probe_path else { return };
+        let question = self.client.get(self.engine().origin(), path, self.authorization.as_ref());
+        let probe = match tokio::time::timeout(self.probe.probe_timeout, question).await {
+            Ok(Ok((status, _))) if status.is_success() => Probe::Well,
+            Ok(Ok((status, _))) => Probe::Unwell(status.as_u16()),
+            // The metrics page says so too.
+            Ok(Err(ProbeError::Connect(_))) => return,
+            Ok(Err(_)) | Err(_) => Probe::Late,
+        };
+        self.engine().note_probe(probe);
     }
 
     /// A sleeping engine's cache is gone, and the event that says so comes only after it wakes.

@@ -103,8 +103,8 @@ impl Poller {
     async fn run(mut self) {
         let mut interval = SHORTEST;
         loop {
-            let authority = self.engine.authority();
-            let answer = self.client.fetch(self.method.clone(), authority, PATH, TIMEOUT).await;
+            let origin = self.engine.origin();
+            let answer = self.client.fetch(self.method.clone(), origin, PATH, TIMEOUT).await;
             interval = self.take(answer, interval);
             tokio::time::sleep(interval).await;
         }

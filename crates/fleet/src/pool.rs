@@ -23,11 +23,15 @@ use crate::parity::tokens::TokenParity;
 use crate::parity::{Prediction, Unjudged};
 use crate::pending::PendingPrefixes;
 use crate::ranks::Ranks;
+use crate::retry_budget::RetryBudget;
 use crate::selecting::Selecting;
-use crate::spec::TokenSpec;
+use crate::spec::{Timeouts, TokenSpec};
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
+
+/// How often a request chooses anew because another one got the place of a trial before it.
+const TRIAL_RACES: usize = 4;
 
 /// The endpoints serving one model.
 #[derive(Debug)]
@@ -35,6 +39,7 @@ pub struct Pool {
     model: String,
     selecting: Arc<Selecting>,
     authorization: Option<HeaderValue>,
+    timeouts: Timeouts,
     engines: Vec<Arc<Ranks>>,
     members: ArcSwap<Vec<Arc<Endpoint>>>,
     prompts: Arc<ModelPrompts>,
@@ -44,6 +49,7 @@ pub struct Pool {
     /// Moving mean of prompt tokens per request.
     typical_prompt: AtomicU64,
     token_parity: TokenParity,
+    retries: RetryBudget,
 }
 
 /// What is known of all engines' caches, whichever pools they are in.
@@ -108,6 +114,7 @@ impl Pool {
         model: String,
         selection: &SelectionSpec,
         authorization: Option<HeaderValue>,
+        timeouts: Timeouts,
         engines: Vec<Arc<Ranks>>,
         prompts: Arc<ModelPrompts>,
         tokens: TokenSpec,
@@ -119,6 +126,7 @@ impl Pool {
             model,
             selecting: Arc::new(Selecting::new(selection, seed, log)),
             authorization,
+            timeouts,
             members: ArcSwap::from_pointee(members_of(&engines)),
             engines,
             prompts,
@@ -127,6 +135,7 @@ impl Pool {
             token_oracle: TokenOracle::new(tokens.parity),
             typical_prompt: AtomicU64::new(DEFAULT_PROMPT_TOKENS),
             token_parity: TokenParity::default(),
+            retries: RetryBudget::default(),
         }
     }
 
@@ -157,6 +166,12 @@ impl Pool {
     #[must_use]
     pub fn authorization(&self) -> Option<&HeaderValue> {
         self.authorization.as_ref()
+    }
+
+    /// How long its engines may take.
+    #[must_use]
+    pub fn timeouts(&self) -> &Timeouts {
+        &self.timeouts
     }
 
     /// Its endpoints, in the order configured; those of one engine by rank.
@@ -194,13 +209,21 @@ impl Pool {
         &self.token_parity
     }
 
-    /// Whether any member is known to take a request for the pool's model now.
+    /// How many of its requests may be sent again.
+    #[must_use]
+    pub fn retries(&self) -> &RetryBudget {
+        &self.retries
+    }
+
+    /// Whether any member is known to take a request for the pool's model now. One that is busy for
+    /// a moment, or is being tried, does.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.members
-            .load()
-            .iter()
-            .any(|member| member.has_answered() && member.exclusion(&self.model).is_none())
+        let takes = |member: &Arc<Endpoint>| {
+            let why = member.exclusion(&self.model);
+            matches!(why, None | Some(Exclusion::BackPressure | Exclusion::HalfOpen))
+        };
+        self.members.load().iter().any(|member| member.has_answered() && takes(member))
     }
 
     /// What its policies read of requests, or others could that are tried on its decision log:
@@ -292,12 +315,24 @@ impl Pool {
             }
             member.exclusion(model)
         };
-        let exclusions: Vec<_> = evidence
-            .endpoints
-            .iter()
-            .map(|member| exclusion(member).as_ref().map(Into::into))
-            .collect();
-        self.commit(evidence, &exclusions, tried.is_empty())
+        let mut chosen = None;
+        for _ in 0..TRIAL_RACES {
+            // Another request may hold the place of a trial now.
+            drop(chosen.take());
+            let exclusions: Vec<Option<kvasir_balance::Exclusion>> = evidence
+                .endpoints
+                .iter()
+                .map(|member| exclusion(member).as_ref().map(Into::into))
+                .collect();
+            let (place, found) = self.commit(evidence, &exclusions, tried.is_empty())?;
+            let meant = exclusions.get(place).is_none_or(Option::is_none);
+            let lost_race = meant && found.reservation.is_surplus();
+            chosen = Some(found);
+            if !lost_race {
+                break;
+            }
+        }
+        chosen
     }
 
     /// The longest prompt some engine takes, in tokens; `u64::MAX` where one does not say.
@@ -319,7 +354,7 @@ impl Pool {
         evidence: &Evidence,
         exclusions: &[Option<kvasir_balance::Exclusion>],
         first_attempt: bool,
-    ) -> Option<Chosen> {
+    ) -> Option<(usize, Chosen)> {
         let keys = evidence.query_keys();
         let (tokens, blind) = (evidence.prompt_tokens, evidence.blind());
         let query = evidence.traits.query(tokens, keys.map(|keys| &**keys), blind);
@@ -375,7 +410,7 @@ impl Pool {
             prompt_tokens: evidence.prompt_tokens,
             prediction,
         };
-        Some(Chosen { reservation: reservation.watched_by(watch), decision })
+        Some((place, Chosen { reservation: reservation.watched_by(watch), decision }))
     }
 
     /// A policy found nobody holding anything for long.

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use http::uri::Authority;
 use kvasir_inventory::Inventory;
+use kvasir_upstream::Origin;
 use parking_lot::Mutex;
 
 use crate::endpoint::Endpoint;
@@ -32,14 +32,14 @@ pub(crate) struct Ranks {
 impl Ranks {
     /// `None` when the inventory has no place left.
     pub(crate) fn new(
-        authority: Authority,
+        origin: Origin,
         addressing: RankAddressing,
         configured: Option<u32>,
         identity: BlockIdentity,
         inventory: Arc<Inventory>,
         pending: Arc<PendingPrefixes>,
     ) -> Option<Self> {
-        let engine = Arc::new(Engine::new(authority, identity));
+        let engine = Arc::new(Engine::new(origin, identity));
         let endpoints = Mutex::default();
         let ranks = Self { engine, addressing, configured, inventory, pending, endpoints };
         ranks.learn(&[]);

@@ -83,6 +83,7 @@ impl Fleet {
         }
         let client = EngineClient::new(spec.connect_timeout);
         for (_, Watched { ranks, events, poll, authorization, pools }) in watched {
+            ranks.engine().set_breaker(spec.health.breaker);
             fleet.engines.push(Arc::clone(&ranks));
             let monitor = Monitor {
                 ranks,
@@ -93,6 +94,7 @@ impl Fleet {
                 inventory: Arc::clone(&fleet.inventory),
                 client: client.clone(),
                 interval: spec.scrape_interval,
+                probe: spec.health.clone(),
             };
             fleet.tasks.spawn(monitor.run());
         }
@@ -171,19 +173,21 @@ impl Fleet {
             tokens,
             rank_addressing,
             identity,
+            timeouts,
             endpoints,
         } = spec;
         let mut engines = Vec::with_capacity(endpoints.len());
         for spec in endpoints {
             let addressing = spec.addressing(rank_addressing);
-            let EndpointSpec { authority, events, poll_events, ranks, weight, .. } = spec;
+            let EndpointSpec { origin, events, poll_events, ranks, weight, .. } = spec;
+            let authority = origin.authority().clone();
             let entry = match watched.entry(authority.clone()) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(place) => {
                     let inventory = Arc::clone(&self.inventory);
                     let pending = Arc::clone(&self.pending);
                     let known_by = identity.clone();
-                    let at = authority.clone();
+                    let at = origin.clone();
                     let ranks = Ranks::new(at, addressing, ranks, known_by, inventory, pending)
                         .ok_or(FleetError::TooManyEndpoints)?;
                     place.insert(Watched {
@@ -201,6 +205,9 @@ impl Fleet {
             if *entry.ranks.engine().identity() != identity {
                 return Err(FleetError::Identity(authority.to_string()));
             }
+            if *entry.ranks.engine().origin() != origin {
+                return Err(FleetError::Connections(origin.to_string()));
+            }
             entry.ranks.engine().set_weight(weight);
             entry.events = entry.events.take().or(events);
             entry.poll |= poll_events;
@@ -215,6 +222,7 @@ impl Fleet {
             model.clone(),
             &selection,
             authorization,
+            timeouts,
             engines,
             Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir, limits)),
             tokens,
@@ -251,6 +259,9 @@ pub enum FleetError {
     /// one and not in the other.
     #[error("two pools address the data-parallel ranks of {0} differently")]
     Addressing(String),
+    /// Two pools connect to one engine differently.
+    #[error("two pools connect to {0} differently (scheme, `engine_tls`, `http2`, limits)")]
+    Connections(String),
     /// Two pools know the blocks of one engine by different things, and it has one inventory.
     #[error("two pools know the blocks of {0} differently (`identity`)")]
     Identity(String),

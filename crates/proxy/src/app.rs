@@ -5,21 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use kvasir_fleet::Fleet;
+use kvasir_fleet::{Fleet, RetryLimits};
+use kvasir_upstream::Upstream;
 use tokio::sync::Semaphore;
 
 use crate::forwarded::ForwardedHeaders;
 use crate::keys::ClientKeys;
 use crate::owners::Owners;
-
-/// Below the 5 s after which vLLM's HTTP server closes idle connections: a request must not meet
-/// a connection that is just being closed.
-const UPSTREAM_IDLE: Duration = Duration::from_secs(4);
 
 /// After this long without a sign of life a peer is asked for one, and given up after
 /// [`KEEPALIVE_RETRIES`] unanswered ones: a machine that lost its power closes no connection.
@@ -44,20 +36,40 @@ pub struct Settings {
     pub decision_headers: bool,
     /// Paths forwarded by load: exact, or a prefix ending in `*`.
     pub forward_paths: Vec<String>,
-    /// How long a connection to an engine may take.
-    pub connect_timeout: Duration,
     /// How many prompts may be tokenised at one time.
     pub tokenizer_threads: usize,
     /// What engines are told of where requests come from.
     pub forwarded_headers: ForwardedHeaders,
     /// The API keys of clients; `None` lets everybody in.
     pub client_keys: Option<Arc<ClientKeys>>,
+    /// When a request is sent to another engine.
+    pub retries: Retries,
+}
+
+/// When a request is sent to another engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    /// Engines that may get one request, the first included; those that could not be connected to
+    /// got nothing of it and do not count.
+    pub attempts: u32,
+    /// How many retries a pool's requests may make together.
+    pub budget: RetryLimits,
+    /// The longest `retry-after` that is waited for.
+    pub longest_wait: Duration,
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        let budget = RetryLimits { percent: 20, min_per_s: 10 };
+        Self { attempts: 3, budget, longest_wait: Duration::from_secs(2) }
+    }
 }
 
 /// The data plane's shared state.
 pub struct App {
     pub(crate) settings: Settings,
-    pub(crate) upstream: Client<HttpConnector, Full<Bytes>>,
+    /// Connections to engines: of the one runtime there is.
+    pub(crate) upstream: Upstream,
     pub(crate) tokenizer_permits: Arc<Semaphore>,
     /// For reading long bodies and headers, which must not wait for tokenizers.
     pub(crate) reader_permits: Arc<Semaphore>,
@@ -76,16 +88,7 @@ impl App {
     /// A data plane over `fleet`.
     #[must_use]
     pub fn new(settings: Settings, fleet: Fleet, metrics_page: MetricsPage) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(settings.connect_timeout));
-        connector.set_nodelay(true);
-        connector.set_keepalive(Some(KEEPALIVE));
-        connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
-        connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
-        let upstream = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(UPSTREAM_IDLE)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
+        let upstream = Upstream::default();
         let permits = || Arc::new(Semaphore::new(settings.tokenizer_threads.max(1)));
         let (tokenizer_permits, reader_permits) = (permits(), permits());
         let fleet = ArcSwap::from_pointee(fleet);
@@ -111,6 +114,7 @@ impl App {
             page.push('\n');
         }
         self.fleet.load().render_metrics(&mut page);
+        kvasir_upstream::render(&mut page, &[&self.upstream]);
         self.render_threads(&mut page);
         page
     }

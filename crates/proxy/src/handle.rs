@@ -6,20 +6,18 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::Either;
 use hyper::body::Incoming;
-use kvasir_fleet::{Chosen, Decision};
+use kvasir_fleet::Decision;
 use kvasir_prompt::Api;
 
 use crate::access_log::AccessLog;
 use crate::app::App;
-use crate::attempts::try_engines;
-use crate::forward::Started;
+use crate::attempts::{Answered, try_engines};
 use crate::keys::Shown;
 use crate::listen::Client;
 use crate::owners::Owner;
-use crate::parity::Judge;
 use crate::plan::{Plan, waits};
 use crate::refusal::Refusal;
-use crate::relay::{AnswerBody, Relay};
+use crate::relay::{AnswerBody, Relay, Source, is_event_stream};
 use crate::request_id::REQUEST_ID;
 use crate::route::{Route, route};
 use crate::{headers, incoming, keys, own, request_body, request_id};
@@ -83,11 +81,7 @@ async fn answer_to(
     };
     let refusal = match planned {
         Ok(plan) => match try_engines(app, &parts, &plan, &mut log).await {
-            Ok((started, chosen)) => {
-                let stores = matches!(route, Route::Api(Api::Responses));
-                let model = stores.then(|| plan.resolved.pool.model());
-                return answer(app, started, chosen, model, plan.judge.clone(), log);
-            }
+            Ok(answered) => return answer(app, route, &plan, answered, log),
             Err(refusal) => refusal,
         },
         Err(refusal) => refusal,
@@ -107,42 +101,48 @@ fn admit(app: &App, parts: &mut Parts, route: Route) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The engine's answer, on its way. `stores`: the model whose engine may keep what it answers.
+/// The engine's answer, on its way.
 fn answer(
     app: &App,
-    started: Started,
-    chosen: Chosen,
-    stores: Option<&str>,
-    judge: Option<Judge>,
+    route: Route,
+    plan: &Plan,
+    answered: Answered,
     mut log: AccessLog,
 ) -> Response<AnswerBody> {
-    let Started { mut head, first, rest } = started;
-    let Chosen { mut reservation, decision } = chosen;
+    let Answered { mut head, first, rest, endpoint, decision, mut reservation } = answered;
     headers::to_client(&mut head.headers);
-    let is_stream = head
-        .headers
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    if !head.status.is_success() {
-        reservation.uncounted();
-        reservation.not_computed();
+    let (is_stream, is_open) = (is_event_stream(&head), Source::is_open(&head));
+    if let Some(reservation) = &mut reservation {
+        if !head.status.is_success() {
+            reservation.uncounted();
+            reservation.not_computed();
+        }
+        reservation.first_data(is_stream && head.status.is_success());
     }
-    reservation.first_data(is_stream && head.status.is_success());
     log.first_data(is_stream);
     log.status = head.status.as_u16();
     if app.settings.decision_headers {
-        let endpoint = reservation.endpoint();
         add_header(&mut head.headers, "x-kvasir-endpoint", endpoint.url());
         if let Some(rank) = endpoint.rank() {
             add_header(&mut head.headers, "x-kvasir-rank", &rank.to_string());
         }
         add_header(&mut head.headers, "x-kvasir-reason", &reason(&decision, log.level, log.tokens));
     }
-    let stores = stores.filter(|_| head.status.is_success()).map(|model| {
-        let url = reservation.endpoint().url();
-        (Arc::clone(&app.owners), Owner { model: model.into(), url: url.into() })
+    let pool = &plan.resolved.pool;
+    // The engine may keep what it answers.
+    let stores = matches!(route, Route::Api(Api::Responses)) && head.status.is_success();
+    let stores = stores.then(|| {
+        let owner = Owner { model: pool.model().into(), url: endpoint.url().into() };
+        (Arc::clone(&app.owners), owner)
     });
-    let relay = Relay::new(first, rest, reservation, stores, judge, log);
+    let api = match route {
+        Route::Api(api) => Some(api),
+        Route::Stored => Some(Api::Responses),
+        _ => None,
+    };
+    let source = Source { first, rest, api, is_open };
+    let judge = plan.judge.clone();
+    let relay = Relay::new(source, reservation, pool.timeouts(), stores, judge, log);
     Response::from_parts(head, Either::Right(Box::new(relay)))
 }
 

@@ -35,7 +35,7 @@ mod session;
 mod token_header;
 mod usage;
 
-pub use self::app::{App, DEFAULT_HEAD_BYTES, MetricsPage, Settings};
+pub use self::app::{App, DEFAULT_HEAD_BYTES, MetricsPage, Retries, Settings};
 pub use self::forwarded::ForwardedHeaders;
 pub use self::keys::ClientKeys;
 pub use self::listen::{ListenError, ListenSettings, Listener, TlsFiles, serve, watch_files};

@@ -17,13 +17,16 @@ pub(crate) fn health() -> Response<AnswerBody> {
     json_answer(StatusCode::OK, &json!({ "status": "ok" }))
 }
 
-/// `GET /readyz`: some pool can take a request. One engine more or less makes no difference.
+/// `GET /readyz`: some pool can take a request. One engine more or less makes no difference, nor
+/// does a pool that has none: it is named.
 pub(crate) fn ready(fleet: &Fleet) -> Response<AnswerBody> {
     let pools: serde_json::Map<String, Value> =
         fleet.pools().iter().map(|pool| (pool.model().to_owned(), pool_state(pool))).collect();
-    let ready = fleet.pools().iter().any(|pool| pool.is_ready());
+    let without = fleet.pools().iter().filter(|pool| !pool.is_ready());
+    let without: Vec<&str> = without.map(|pool| pool.model()).collect();
+    let ready = without.len() < fleet.pools().len();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    json_answer(status, &json!({ "ready": ready, "pools": pools }))
+    json_answer(status, &json!({ "ready": ready, "without_endpoint": without, "pools": pools }))
 }
 
 /// `GET /metrics`.

@@ -40,6 +40,8 @@ pub(crate) enum Refusal {
     NoEndpoint { model: String, why: String },
     /// An engine took the request and broke off before it answered anything.
     EngineBroke { model: String, why: String },
+    /// An engine took the request, and a phase of it took too long. `phase` is the error's code.
+    EngineLate { model: String, phase: &'static str, why: String },
 }
 
 /// The parts of an error object.
@@ -195,6 +197,11 @@ impl Refusal {
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no_endpoint",
                 format!("no engine takes requests for `{model}` now: {why}"),
+            ),
+            Self::EngineLate { model, phase, why } => server(
+                StatusCode::GATEWAY_TIMEOUT,
+                phase,
+                format!("the engine serving `{model}` was too slow: {why}"),
             ),
             Self::EngineBroke { model, why } => server(
                 StatusCode::BAD_GATEWAY,

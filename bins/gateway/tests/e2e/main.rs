@@ -6,6 +6,7 @@
 
 mod answers;
 mod api_keys;
+mod breaker;
 mod budget;
 mod cancellation;
 mod configuration;
@@ -24,12 +25,14 @@ mod pending;
 mod policies;
 mod reading;
 mod requests;
+mod retries;
 mod routing;
 mod shapes;
 mod shutdown;
 mod sims;
 mod slow;
 mod smuggling;
+mod streams;
 mod tenants;
 mod tls;
 mod tokens;

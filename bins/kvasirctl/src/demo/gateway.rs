@@ -53,22 +53,25 @@ impl Gateway {
             tokens: TokenSpec { parity: ParityMode::Off, ..TokenSpec::default() },
             rank_addressing: RankAddressingKind::None,
             identity: BlockIdentity::Tokens,
+            timeouts: kvasir_fleet::Timeouts::default(),
             endpoints: engines.iter().map(|url| endpoint(url)).collect::<Result<_>>()?,
         };
         let connect_timeout = Duration::from_secs(2);
         let scrape_interval = Duration::from_secs(1);
         let pools = vec![pool];
         let decision_log = None;
-        let spec = FleetSpec { pools, scrape_interval, connect_timeout, seed, decision_log };
+        let health = kvasir_fleet::HealthSpec::default();
+        let spec =
+            FleetSpec { pools, scrape_interval, connect_timeout, seed, decision_log, health };
         let fleet = Fleet::start(spec, inventory)?;
         let settings = Settings {
             max_body_bytes: 1 << 20,
             decision_headers: true,
             forward_paths: Vec::new(),
-            connect_timeout,
             tokenizer_threads: std::thread::available_parallelism().map_or(1, usize::from),
             forwarded_headers: kvasir_proxy::ForwardedHeaders::default(),
             client_keys: None,
+            retries: kvasir_proxy::Retries::default(),
         };
         // The fleet's own families are on the page all the same.
         let app = Arc::new(App::new(settings, fleet, Arc::new(String::new)));

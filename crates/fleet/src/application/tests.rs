@@ -42,10 +42,12 @@ fn work_is_long_by_the_blocks_it_is_about() {
 #[test]
 fn another_block_size_ends_what_was_computed_and_what_was_predicted() {
     let inventory = Arc::new(Inventory::new(KeySpace::fixed(), Limits::default()));
-    let (authority, pending) = ("engine:1".parse().unwrap(), Arc::<PendingPrefixes>::default());
+    let (authority, pending) =
+        (http::uri::Authority::from_static("engine:1"), Arc::<PendingPrefixes>::default());
     let (addressing, identity) = (RankAddressing::None, BlockIdentity::Tokens);
     let ranks =
-        Ranks::new(authority, addressing, None, identity, Arc::clone(&inventory), pending).unwrap();
+        Ranks::new(authority.into(), addressing, None, identity, Arc::clone(&inventory), pending)
+            .unwrap();
     let endpoint = Arc::clone(&ranks.endpoints()[0]);
     let stream = Arc::clone(&endpoint.streams()[0]);
     let to = Followed { endpoint: Arc::clone(&endpoint), stream: Arc::clone(&stream) };

@@ -27,11 +27,11 @@ impl Scene {
         let (models, adapters) = (vec![model], vec![adapter]);
         let card = EngineCard { models, adapters, prefix_caching, ..EngineCard::default() };
         let engine = |port: u16| {
-            let authority = format!("engine:{port}").parse().unwrap();
+            let authority: http::uri::Authority = format!("engine:{port}").parse().unwrap();
             let (inventory, pending) = (Arc::clone(&inventory), Arc::clone(&pending));
             let none = RankAddressing::None;
             let ranks =
-                Ranks::new(authority, none, None, BlockIdentity::Tokens, inventory, pending)
+                Ranks::new(authority.into(), none, None, BlockIdentity::Tokens, inventory, pending)
                     .unwrap();
             ranks.engine().set_card(card.clone());
             ranks.endpoints()[0].set_block_size(BLOCK);
@@ -45,6 +45,7 @@ impl Scene {
             "m".to_owned(),
             &SelectionSpec::of(policy),
             None,
+            crate::spec::Timeouts::default(),
             self.engines.clone(),
             Arc::new(ModelPrompts::new("m".to_owned(), None, kvasir_prompt::Limits::default())),
             TokenSpec::default(),

@@ -126,7 +126,7 @@ impl Checker {
             if own.len() as u64 > longest {
                 continue;
             }
-            let told = match ask(&self.client, engine.authority(), body).await {
+            let told = match ask(&self.client, engine.origin(), body).await {
                 Answer::Ids(ids) => ids,
                 Answer::Refused => {
                     parity.note_skipped(part);
@@ -168,7 +168,7 @@ impl Checker {
         let Some(engine) = engine(pool, |engine| is_idle(engine) && takes(engine)) else {
             return parity.put_back(part, sample);
         };
-        match ask(&self.client, engine.authority(), question).await {
+        match ask(&self.client, engine.origin(), question).await {
             Answer::Ids(told) => {
                 let (model, endpoint, case) = (pool.model(), engine.url(), "request");
                 let compared = Compared { model, endpoint, case, own: &sample.ids, engine: &told };

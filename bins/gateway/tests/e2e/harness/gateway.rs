@@ -52,7 +52,7 @@ impl Gateway {
     /// The same at an address.
     pub(crate) async fn start_at(listen: SocketAddr, config: Value) -> Self {
         let mut whole = json!({"decision_headers": true, "scrape_interval_ms": 100,
-            "connect_timeout_ms": 1000, "log": {"format": "json"}});
+            "timeouts": {"connect_ms": 1000}, "log": {"format": "json"}});
         whole.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
         // JSON is YAML.
         let file = ConfigFile::new(&whole.to_string());

@@ -66,7 +66,7 @@ impl Scene {
         let config = EngineConfig { tokenize: Some(Arc::new(tokenize)), ..EngineConfig::default() };
         let engine = FakeEngine::start(config).await.unwrap();
         let endpoint = EndpointSpec {
-            authority: engine.addr().to_string().parse().unwrap(),
+            origin: engine.addr().to_string().parse::<http::uri::Authority>().unwrap().into(),
             events: None,
             poll_events: false,
             ranks: None,
@@ -81,6 +81,7 @@ impl Scene {
             tokens: TokenSpec { parity: ParityMode::Off, ..TokenSpec::default() },
             rank_addressing: RankAddressingKind::None,
             identity: BlockIdentity::Tokens,
+            timeouts: crate::Timeouts::default(),
             endpoints: vec![endpoint],
         };
         let spec = FleetSpec {
@@ -89,6 +90,7 @@ impl Scene {
             connect_timeout: Duration::from_secs(5),
             seed: 1,
             decision_log: None,
+            health: crate::HealthSpec::default(),
         };
         let inventory = Arc::new(Inventory::new(KeySpace::fixed(), Limits::default()));
         let fleet = Fleet::start(spec, inventory).unwrap();
