@@ -26,4 +26,5 @@ mod shutdown;
 mod sims;
 mod tenants;
 mod tokens;
+mod upstream;
 mod url_mode;
