@@ -6,6 +6,7 @@
 //! - [`publisher`]: the engine's KV-event publisher and replay socket.
 //! - [`client`]: an HTTP/1.1 client that shows bytes as they arrive and can
 //!   misbehave on purpose.
+//! - [`tls`]: certificates made on the spot, and TLS in front of an engine.
 //! - [`eventually`] and [`eventually_async`]: wait for a state by polling, never
 //!   by sleeping for a guessed time.
 //!
@@ -16,5 +17,6 @@ pub mod engine;
 pub mod live;
 mod poll;
 pub mod publisher;
+pub mod tls;
 
 pub use self::poll::{eventually, eventually_async};

@@ -29,4 +29,5 @@ mod sims;
 mod streams;
 mod tenants;
 mod tokens;
+mod upstream;
 mod url_mode;
