@@ -219,7 +219,7 @@ fn limits_of_the_inventory_are_checked_where_they_stand() {
 #[test]
 fn urls_are_checked() {
     for (url, why) in [
-        ("https://a", "scheme `https`"),
+        ("https://a/v1", "no path"),
         ("a:8000", "no"),
         ("http://a/v1", "no path"),
         ("http://user:secret@a", "without a user"),
@@ -486,5 +486,54 @@ fn retries_and_health_have_defaults_and_bounds() {
     ] {
         let error = error(&with(text));
         assert!(error.contains(key), "{text}: {error}");
+    }
+}
+
+#[test]
+fn engines_are_connected_to_as_their_pool_says() {
+    let config = parse(
+        "pools: [{model: m, http2: true, max_connections: 5, max_idle_connections: 0,
+                  engine_tls: {ca_file: /ca, cert_file: /c, key_file: /k, server_name: n},
+                  endpoints: [{url: 'https://a:8443'}]}]",
+    )
+    .unwrap();
+    let pool = &config.pools[0];
+    assert!(pool.http2 && pool.endpoints[0].url.is_https());
+    assert_eq!((pool.max_connections, pool.max_idle_connections), (5, 0));
+    assert_eq!(pool.endpoints[0].url.to_string(), "https://a:8443");
+    assert_eq!(pool.engine_tls.as_ref().unwrap().server_name.as_deref(), Some("n"));
+    let defaults = parse(SMALL).unwrap();
+    let pool = &defaults.pools[0];
+    assert_eq!((pool.max_connections, pool.max_idle_connections), (4096, 256));
+    assert_eq!(defaults.timeouts, TimeoutsConfig::default());
+    let one =
+        |more: &str| format!("pools: [{{model: m, {more}, endpoints: [{{url: 'https://a'}}]}}]");
+    for (text, wanted) in [
+        (one("engine_tls: {cert_file: /c}"), "pools[0].engine_tls: `key_file` is needed"),
+        (one("engine_tls: {key_file: /k}"), "pools[0].engine_tls: `cert_file` is needed"),
+        (one("engine_tls: {insecure_skip_verify: true, ca_file: /c}"), "believes any certificate"),
+        (one("engine_tls: {ca: /c}"), "unknown field"),
+        (one("max_connections: 0"), "pools[0].max_connections: must be from 1"),
+        (one("timeouts: {idle_ms: 0}"), "pools[0].timeouts.idle_ms: must be from 1"),
+        (format!("timeouts: {{connect_ms: 0}}\n{SMALL}"), "timeouts.connect_ms: must be from 1"),
+        (
+            SMALL.replace("model: m", "model: m, engine_tls: {ca_file: /c}"),
+            "no endpoint of the pool",
+        ),
+        (
+            "pools: [{model: m, endpoints: [{url: 'http://a'}]},
+                     {model: n, endpoints: [{url: 'https://a'}]}]"
+                .to_owned(),
+            "pools[1].endpoints[0].url: https://a is connected to otherwise in the pool `m`",
+        ),
+        (
+            "pools: [{model: m, endpoints: [{url: 'http://a'}]},
+                     {model: n, http2: true, endpoints: [{url: 'http://a'}]}]"
+                .to_owned(),
+            "pools[1].endpoints[0].url: http://a is connected to otherwise",
+        ),
+    ] {
+        let message = error(&text);
+        assert!(message.contains(wanted), "{text}: {message}");
     }
 }

@@ -24,7 +24,7 @@ fn app() -> Arc<App> {
         max_body_bytes: 1 << 20,
         decision_headers: false,
         forward_paths: Vec::new(),
-        connect_timeout: Duration::from_secs(1),
+        retries: kvasir_proxy::Retries::default(),
         tokenizer_threads: 1,
         forwarded_headers: ForwardedHeaders::default(),
         client_keys: None,

@@ -7,6 +7,7 @@
 //! - [`client`]: an HTTP/1.1 client that shows bytes as they arrive and can
 //!   misbehave on purpose.
 //! - [`http_client`] and [`pki`]: HTTP/2 and TLS from the client's side, and certificates for it.
+//! - [`tls`]: certificates made on the spot, and TLS in front of an engine.
 //! - [`eventually`] and [`eventually_async`]: wait for a state by polling, never
 //!   by sleeping for a guessed time.
 //!
@@ -19,5 +20,6 @@ pub mod live;
 pub mod pki;
 mod poll;
 pub mod publisher;
+pub mod tls;
 
 pub use self::poll::{eventually, eventually_async};

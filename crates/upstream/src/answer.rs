@@ -36,6 +36,8 @@ pub struct AnswerStream {
 pub(crate) enum Via {
     H1(Box<H1>),
     H2(#[expect(dead_code, reason = "dropped when the answer ends")] Stream),
+    /// It broke; what came before goes first.
+    Broken(hyper::Error),
     /// It has ended.
     Over,
 }
@@ -64,17 +66,27 @@ impl Body for AnswerStream {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = self.get_mut();
+        if matches!(this.via, Via::Broken(_))
+            && let Via::Broken(error) = std::mem::replace(&mut this.via, Via::Over)
+        {
+            return Poll::Ready(Some(Err(error)));
+        }
         let next = match &mut this.via {
             Via::H1(connection) => ready!(connection.poll_body(&mut this.body, cx)),
             Via::H2(_) => ready!(Pin::new(&mut this.body).poll_frame(cx)),
-            Via::Over => None,
+            Via::Broken(_) | Via::Over => None,
         };
         match &next {
             Some(Ok(_)) if !this.body.is_end_stream() => {}
             Some(Ok(_)) | None => this.finish(),
-            Some(Err(_)) => this.via = Via::Over,
+            Some(Err(_)) => {}
         }
-        Poll::Ready(next)
+        let Some(Err(error)) = next else { return Poll::Ready(next) };
+        // Whoever passes this on drops what it has not written when it hears of an error: it gets
+        // a turn to write first.
+        this.via = Via::Broken(error);
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {

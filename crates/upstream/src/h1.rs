@@ -24,9 +24,9 @@ pub(crate) type Outgoing = Request<Full<Bytes>>;
 /// An open connection. It moves only while it is polled.
 pub(crate) struct H1 {
     sender: SendRequest<Full<Bytes>>,
-    connection: Connection<TokioIo<Io>, Full<Bytes>>,
-    /// It came to its end.
-    over: bool,
+    /// `None` when it came to its end. It is dropped then, for it may hold the request it was given
+    /// last, and gives it back.
+    connection: Option<Connection<TokioIo<Io>, Full<Bytes>>>,
     seen: Arc<Seen>,
     /// Answers it has carried.
     pub(crate) answers: u64,
@@ -41,6 +41,8 @@ pub(crate) struct H1 {
 pub(crate) struct Lost {
     /// The request, if nothing of it was sent.
     pub(crate) unsent: Option<Outgoing>,
+    /// Whether the engine says that it did nothing with the request.
+    pub(crate) refused: bool,
     /// Whether anything of an answer came.
     pub(crate) answered: bool,
     pub(crate) failure: Failure,
@@ -59,8 +61,7 @@ impl H1 {
         let now = Instant::now();
         Ok(Box::new(Self {
             sender,
-            connection,
-            over: false,
+            connection: Some(connection),
             seen,
             answers: 0,
             born: now,
@@ -72,15 +73,13 @@ impl H1 {
 
     /// Moves it on; what it waits for wakes `cx`.
     pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
-        if !self.over && Pin::new(&mut self.connection).poll(cx).is_ready() {
-            self.over = true;
-        }
+        drive(&mut self.connection, cx);
     }
 
     /// Looks whether it can take a request, without waiting for anything.
     pub(crate) fn is_usable(&mut self) -> bool {
         self.drive(&mut Context::from_waker(Waker::noop()));
-        !self.over && self.sender.is_ready()
+        self.connection.is_some() && self.sender.is_ready()
     }
 
     /// Sends a request and waits for the head of its answer.
@@ -89,11 +88,9 @@ impl H1 {
         // Its answer comes through `drive` alone, so that it need not wake anybody; and then it
         // must not be held back by the task's budget either.
         let mut sent = pin!(tokio::task::unconstrained(self.sender.try_send_request(request)));
-        let (connection, over) = (&mut self.connection, &mut self.over);
+        let connection = &mut self.connection;
         let answer = poll_fn(|cx| {
-            if !*over && Pin::new(&mut *connection).poll(cx).is_ready() {
-                *over = true;
-            }
+            drive(connection, cx);
             sent.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         })
         .await;
@@ -106,6 +103,7 @@ impl H1 {
             Err(mut error) => Err(Lost {
                 unsent: error.take_message(),
                 answered: self.seen.anything_read(),
+                refused: false,
                 failure: self.why(error.error()),
             }),
         }
@@ -142,6 +140,14 @@ impl H1 {
 impl fmt::Debug for H1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("H1").field("answers", &self.answers).finish_non_exhaustive()
+    }
+}
+
+fn drive(connection: &mut Option<Connection<TokioIo<Io>, Full<Bytes>>>, cx: &mut Context<'_>) {
+    if let Some(open) = connection
+        && Pin::new(open).poll(cx).is_ready()
+    {
+        *connection = None;
     }
 }
 

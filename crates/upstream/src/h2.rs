@@ -2,16 +2,17 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -40,12 +41,15 @@ pub(crate) struct Shared {
     released: Notify,
 }
 
+/// What hands requests to the connection; `None` when it came to its end.
+type Task = Connection<TokioIo<Io>, Full<Bytes>, TokioExecutor>;
+
 /// One connection.
 pub(crate) struct H2 {
     sender: SendRequest<Full<Bytes>>,
     streams: AtomicUsize,
-    /// As the engine allows.
-    most: Arc<AtomicUsize>,
+    /// It says how many streams the engine allows now.
+    task: Arc<Mutex<Option<Task>>>,
     born: Instant,
     idle_since: Mutex<Instant>,
     /// Held until the last request is done.
@@ -97,16 +101,21 @@ impl Pool {
         fresh: bool,
         dial: impl Fn() -> F,
     ) -> Result<Stream, Failure> {
-        if let Some(stream) = self.shared.pick(self).filter(|_| !fresh) {
+        let pick = || if fresh { None } else { self.shared.pick(self) };
+        if let Some(stream) = pick() {
             return Ok(stream);
         }
         let busy = "all connections to the engine are busy";
         let _opening = deadline.of(Phase::Pool, busy, self.shared.opening.lock()).await?;
         loop {
-            if let Some(stream) = self.shared.pick(self).filter(|_| !fresh) {
+            if let Some(stream) = pick() {
                 return Ok(stream);
             }
             let Some(slot) = self.free_slot() else {
+                // Where no other may be opened, one of those there are has to do.
+                if let Some(stream) = self.shared.pick(self) {
+                    return Ok(stream);
+                }
                 deadline.of(Phase::Pool, busy, self.shared.released.notified()).await?;
                 continue;
             };
@@ -130,25 +139,25 @@ impl H2 {
             .handshake(TokioIo::new(io))
             .await
             .map_err(|error| Failure::new(Phase::Tcp, format!("h2: {}", root_cause(&error))))?;
-        let most = Arc::new(AtomicUsize::new(MOST_STREAMS));
-        let told = Arc::clone(&most);
+        let task = Arc::new(Mutex::new(Some(connection)));
+        let driven = Arc::clone(&task);
         // Ends when no request and no pool has the sender any more.
-        tokio::spawn(async move {
-            let mut connection = pin!(connection);
-            let ended = poll_fn(|cx| {
-                let polled = connection.as_mut().poll(cx);
-                told.store(connection.current_max_send_streams(), Ordering::Relaxed);
-                polled
-            });
-            if let Err(error) = ended.await {
+        tokio::spawn(poll_fn(move |cx| {
+            let mut task = driven.lock();
+            let Some(connection) = task.as_mut() else { return Poll::Ready(()) };
+            let ended = ready!(Pin::new(connection).poll(cx));
+            // It may hold requests, and gives them back.
+            *task = None;
+            if let Err(error) = ended {
                 tracing::debug!(%error, "h2 connection to an engine ended");
             }
-        });
+            Poll::Ready(())
+        }));
         let now = Instant::now();
         Ok(Arc::new(Self {
             sender,
             streams: AtomicUsize::new(0),
-            most,
+            task,
             born: now,
             idle_since: Mutex::new(now),
             _slot: slot,
@@ -160,8 +169,9 @@ impl H2 {
     }
 
     fn has_room(&self) -> bool {
-        let most = self.most.load(Ordering::Relaxed).clamp(1, MOST_STREAMS);
-        self.streams.load(Ordering::Relaxed) < most
+        let task = self.task.lock();
+        let most = task.as_ref().map_or(0, Connection::current_max_send_streams);
+        self.streams.load(Ordering::Relaxed) < most.min(MOST_STREAMS)
     }
 }
 
@@ -185,9 +195,24 @@ impl Stream {
         sender.try_send_request(request).await.map_err(|mut error| Lost {
             unsent: error.take_message(),
             answered: false,
+            refused: is_unprocessed(error.error()),
             failure: why(error.error()),
         })
     }
+}
+
+/// Whether the engine says that it did nothing with the request: too many streams, or one that came
+/// after it had said that it goes away.
+fn is_unprocessed(error: &hyper::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(h2) = error.downcast_ref::<::h2::Error>() {
+            let goes = h2.is_go_away() && h2.reason() == Some(::h2::Reason::NO_ERROR);
+            return h2.is_remote() && (goes || h2.reason() == Some(::h2::Reason::REFUSED_STREAM));
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// What became of an answer before its first data.

@@ -27,6 +27,9 @@ const SWEEP: Duration = Duration::from_millis(500);
 /// later the engine was at work on it.
 const SOON: Duration = Duration::from_secs(1);
 
+/// How often a request is sent again that an h2 engine says it did nothing with.
+const MOST_REFUSALS: u32 = 8;
+
 /// How long connections are kept, and who knows names.
 #[derive(Clone)]
 pub struct Options {
@@ -127,7 +130,8 @@ impl Upstream {
     /// `request` gives method, path, headers and body; the host is set here. It is called again
     /// only where a kept connection broke at once, before anything of an answer came, and the
     /// request is `repeatable`: it is then sent once more over a new connection. What was not sent
-    /// at all goes over another connection in any case.
+    /// at all, or what an h2 engine says it did nothing with, goes over another connection in any
+    /// case.
     ///
     /// Dropping the future closes the connection.
     ///
@@ -142,7 +146,7 @@ impl Upstream {
     ) -> Result<Started, Failure> {
         let pool = self.pool(origin);
         let mut outgoing = addressed(request(), origin);
-        let (mut repeated, mut fresh) = (false, false);
+        let (mut repeated, mut fresh, mut refusals) = (false, false, 0);
         loop {
             let mut link = self.link(&pool, origin, patience.connect, fresh).await?;
             let kept = link.is_kept();
@@ -166,6 +170,12 @@ impl Upstream {
                     continue;
                 }
                 _ => {}
+            }
+            if lost.refused && refusals < MOST_REFUSALS {
+                pool.counts.unsent.fetch_add(1, Ordering::Relaxed);
+                refusals += 1;
+                outgoing = addressed(request(), origin);
+                continue;
             }
             if !kept || repeated || !repeatable || lost.answered || began.elapsed() > SOON {
                 return Err(lost.failure.repeated(repeated));
@@ -301,7 +311,7 @@ impl Link {
     }
 
     async fn exchange(&mut self, request: Outgoing) -> Result<Beginning, Lost> {
-        let lost = |failure| Lost { unsent: None, answered: true, failure };
+        let lost = |failure| Lost { unsent: None, answered: true, refused: false, failure };
         match self {
             Self::H1(connection) => {
                 let (head, mut body) = connection.head(request).await?.into_parts();

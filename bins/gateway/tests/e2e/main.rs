@@ -36,4 +36,5 @@ mod streams;
 mod tenants;
 mod tls;
 mod tokens;
+mod upstream;
 mod url_mode;

@@ -5,7 +5,7 @@
 //! escaped, so generated text cannot imitate them.
 
 use kvasir_prompt::Api;
-use memchr::memmem;
+use memchr::memmem::{self, Finder};
 
 /// Longer than any of the words with what is looked at behind it.
 const CARRY: usize = 64;
@@ -20,6 +20,8 @@ const STOP: &[u8] = b"event: message_stop";
 #[derive(Debug)]
 pub(super) struct Course {
     api: Api,
+    /// Finds the word that is looked for in every piece.
+    finder: Finder<'static>,
     /// The end of what was seen, for words cut in two and for what ends a stream.
     carry: Vec<u8>,
     finished: bool,
@@ -34,7 +36,8 @@ impl Course {
             matches!(api, Api::Chat | Api::Completions | Api::Responses | Api::Messages)
         })?;
         let carry = Vec::with_capacity(2 * CARRY);
-        Some(Self { api, carry, finished: false, ended: false, sequence: None })
+        let finder = Finder::new(if api == Api::Responses { EVENT } else { FINISH });
+        Some(Self { api, finder, carry, finished: false, ended: false, sequence: None })
     }
 
     /// Looks at the next bytes of the stream.
@@ -77,13 +80,14 @@ impl Course {
     fn look(&mut self, bytes: &[u8]) {
         match self.api {
             Api::Chat | Api::Completions => {
-                let value = memmem::rfind(bytes, FINISH)
-                    .and_then(|at| bytes.get(at + FINISH.len()..))
-                    .map(<[u8]>::trim_ascii_start);
-                self.finished |= value.is_some_and(|value| value.starts_with(b"\""));
+                let is_value = |at: usize| {
+                    let value = bytes.get(at + FINISH.len()..).unwrap_or_default();
+                    value.trim_ascii_start().starts_with(b"\"")
+                };
+                self.finished = self.finished || self.finder.find_iter(bytes).any(is_value);
             }
             Api::Responses => {
-                if let Some(at) = memmem::rfind(bytes, EVENT) {
+                for at in self.finder.find_iter(bytes) {
                     let kind = bytes.get(at + EVENT.len()..).unwrap_or_default();
                     let last = [&b"completed"[..], b"incomplete", b"failed", b"cancelled"];
                     self.ended |= last.iter().any(|word| kind.starts_with(word));
@@ -99,16 +103,13 @@ impl Course {
 
 /// The last number of an event whose end is seen too.
 fn last_number(bytes: &[u8]) -> Option<u64> {
-    let mut rest = bytes;
-    while let Some(at) = memmem::rfind(rest, SEQUENCE) {
+    let number = |at: usize| {
         let value = bytes.get(at + SEQUENCE.len()..)?.trim_ascii_start();
         let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        if digits < value.len() {
-            return std::str::from_utf8(value.get(..digits)?).ok()?.parse().ok();
-        }
-        rest = rest.get(..at)?;
-    }
-    None
+        let digits = value.get(..digits).filter(|digits| digits.len() < value.len())?;
+        std::str::from_utf8(digits).ok()?.parse().ok()
+    };
+    memmem::find_iter(bytes, SEQUENCE).filter_map(number).last()
 }
 
 #[cfg(test)]
