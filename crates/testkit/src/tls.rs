@@ -1,5 +1,7 @@
 //! TLS in front of a fake engine: certificates made on the spot, and a front that ends TLS.
 
+#![expect(clippy::expect_used, reason = "helpers of tests may stop at once")]
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;

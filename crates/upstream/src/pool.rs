@@ -43,6 +43,10 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct State {
     /// The one used last is used next, so that those beyond need are closed.
+    #[expect(
+        clippy::vec_box,
+        reason = "a connection is large, and moves between here and its user"
+    )]
     idle: Vec<Box<H1>>,
     /// All there are, those being opened included.
     open: usize,

@@ -208,7 +208,7 @@ async fn h2_is_agreed_on_within_tls() {
 async fn an_engine_that_speaks_http1_is_none_with_h2() {
     let engine = Engine::start(|mut stream, _| async move {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        stream.read(&mut [0; 256]).await.unwrap();
+        assert!(stream.read(&mut [0; 256]).await.unwrap() > 0);
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await.unwrap();
     })
     .await;

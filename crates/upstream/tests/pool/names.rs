@@ -12,10 +12,12 @@ use crate::engine::{Engine, ask, stats};
 
 /// Answers as told; the last answer again and again.
 #[derive(Clone, Debug, Default)]
-struct Fake(Arc<Mutex<(VecDeque<Result<Vec<SocketAddr>, &'static str>>, usize)>>);
+struct Fake(Arc<Mutex<(VecDeque<Said>, usize)>>);
+
+type Said = Result<Vec<SocketAddr>, &'static str>;
 
 impl Fake {
-    fn says(answers: impl IntoIterator<Item = Result<Vec<SocketAddr>, &'static str>>) -> Self {
+    fn says(answers: impl IntoIterator<Item = Said>) -> Self {
         Self(Arc::new(Mutex::new((answers.into_iter().collect(), 0))))
     }
 
