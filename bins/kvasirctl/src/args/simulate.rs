@@ -42,7 +42,7 @@ pub(crate) struct SimulateArgs {
     /// `round_robin`, `weighted`, `random`, `consistent_hash`, `chwbl`, `session`; other routers':
     /// `lmetric`, `llm_d`, `dynamo`, `smg_cache_aware`, `longest_prefix`. One of Kvasir's own may also
     /// be a JSON object of `name` and its options (docs/policies.md):
-    /// 'latency,{"name":"precise_cache_aware","blend":"soft"}'. May be given several times.
+    /// `'latency,{"name":"precise_cache_aware","blend":"soft"}'`. May be given several times.
     #[arg(long, value_name = "A,B", default_value = "round_robin,latency")]
     policies: Vec<Policies>,
     /// Arrivals, and pauses within sessions, are X times as fast.
