@@ -3,6 +3,7 @@
 //! for anything else.
 
 mod args;
+mod client_keys;
 mod serve;
 mod spec;
 mod telemetry;
@@ -32,8 +33,13 @@ fn main() -> ExitCode {
         Ok(fleet) => fleet,
         Err(error) => return fail(&error, BAD_CONFIG),
     };
-    match serve::run(config, fleet, args.urls) {
+    let keys = match client_keys::load(&config) {
+        Ok(keys) => keys,
+        Err(error) => return fail(&error, BAD_CONFIG),
+    };
+    match serve::run(config, fleet, keys, args.urls) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error) if serve::is_bad_config(&error) => fail(&error, BAD_CONFIG),
         Err(error) => fail(&error, 1),
     }
 }

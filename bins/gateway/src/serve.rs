@@ -3,21 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use kvasir_config::{Config, EngineUrl};
 use kvasir_fleet::{DecisionLog, Fleet, FleetSpec};
 use kvasir_inventory::Inventory;
 use kvasir_kv_hash::KeySpace;
-use kvasir_proxy::{App, serve};
-use tokio::net::TcpListener;
+use kvasir_proxy::{App, ClientKeys, ListenError, Listener, serve};
 
-use crate::{spec, telemetry, url_mode};
+use crate::{client_keys, spec, telemetry, url_mode};
 
 /// How long what was cut off may take to say so in the log.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Serves until SIGINT or SIGTERM: `fleet`, or what is found at `urls` where there are any.
-pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Result<()> {
+pub(crate) fn run(
+    config: Config,
+    fleet: FleetSpec,
+    keys: Option<Arc<ClientKeys>>,
+    urls: Vec<EngineUrl>,
+) -> Result<()> {
     let decision_log = fleet.decision_log.clone();
     let metrics = telemetry::start_metrics()?;
     let metrics_page = Arc::clone(&metrics.page);
@@ -25,12 +29,16 @@ pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Res
     let inventory = Arc::new(Inventory::new(space, spec::limits(&config)));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(async move {
-        let listener = TcpListener::bind(config.listen)
-            .await
-            .with_context(|| format!("cannot listen on {}", config.listen))?;
+        let listener = Listener::bind(&spec::listen_settings(&config))?;
         tokio::spawn(metrics.keep_up());
+        if let Some(watching) = listener.watch_tls() {
+            tokio::spawn(watching);
+        }
+        if let Some(keys) = &keys {
+            client_keys::watch(&config, keys);
+        }
         let grace = config.shutdown_grace();
-        let settings = spec::settings(&config);
+        let settings = spec::settings(&config, keys);
         let app = if urls.is_empty() {
             let fleet = Fleet::start(fleet, inventory)?;
             Arc::new(App::new(settings, fleet, metrics_page))
@@ -44,7 +52,7 @@ pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Res
             app
         };
         tracing::info!(address = %listener.local_addr()?, "listening");
-        serve(app, listener, stop_signal(), grace).await;
+        serve(app, listener, stop_signal(), grace).await?;
         Ok(())
     });
     // A prompt that is being tokenised for nobody would otherwise be waited for.
@@ -53,6 +61,11 @@ pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Res
         tracing::error!("the end of the decision log is not written: the disk does not answer");
     }
     ended
+}
+
+/// Whether the gateway does not start for what its configuration refers to.
+pub(crate) fn is_bad_config(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ListenError::Tls(_)))
 }
 
 async fn find_engines(
