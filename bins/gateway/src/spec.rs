@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use kvasir_config::{
-    Config, EndpointConfig, EngineTlsConfig, PoolConfig, RankAddressing, TimeoutsConfig,
-    TokenParity,
+    AdmissionConfig, Config, EndpointConfig, EngineTlsConfig, PoolConfig, RankAddressing,
+    TimeoutsConfig, TokenParity,
 };
 use kvasir_fleet::{
-    BreakerSettings, ConnectionLimits, DecisionLog, DecisionLogSpec, EndpointSpec, EventSpec,
-    FleetSpec, HealthSpec, Origin, ParityMode, PoolSpec, RankAddressingKind, RetryLimits, Timeouts,
-    Tls, TlsFiles, TokenSpec,
+    AdmissionLimits, AdmissionSpec, BreakerSettings, ConnectionLimits, DecisionLog,
+    DecisionLogSpec, EndpointLimits, EndpointSpec, EventSpec, FleetSpec, HealthSpec, Most, Origin,
+    ParityMode, PoolSpec, QueueSpec, RankAddressingKind, RetryLimits, Timeouts, Tls, TlsFiles,
+    TokenSpec,
 };
 use kvasir_inventory::Limits;
 use kvasir_proxy::{
@@ -162,8 +163,35 @@ fn pool_spec(pool: &PoolConfig, config: &Config) -> Result<PoolSpec> {
         },
         identity: block_identity(&pool.identity),
         timeouts: timeouts(&config.timeouts.with(&pool.timeouts)),
+        admission: admission(&pool.admission)
+            .with_context(|| format!("pool `{}`: admission", pool.model))?,
         endpoints: endpoints?,
     })
+}
+
+/// Nothing where a pool takes everything at once.
+fn admission(config: &AdmissionConfig) -> Result<Option<AdmissionSpec>> {
+    if !config.is_on() {
+        return Ok(None);
+    }
+    let header = |name: &Option<String>| -> Result<Option<HeaderName>> {
+        Ok(name.as_ref().map(|name| HeaderName::from_bytes(name.as_bytes())).transpose()?)
+    };
+    let each = config.endpoint;
+    Ok(Some(AdmissionSpec {
+        limits: AdmissionLimits {
+            pool: Most { requests: config.max_requests, prefill_tokens: config.max_prefill_tokens },
+            endpoint: EndpointLimits {
+                most: Most { requests: each.max_requests, prefill_tokens: each.max_prefill_tokens },
+                kv_usage: each.max_kv_usage,
+            },
+        },
+        queue: QueueSpec { places: config.queue.places, max_wait: config.queue.max_wait() },
+        hold: config.hold(),
+        tenant_header: header(&config.tenant_header)?,
+        priority_header: header(&config.priority_header)?,
+        timeout_header: header(&config.timeout_header)?,
+    }))
 }
 
 fn timeouts(config: &TimeoutsConfig) -> Timeouts {

@@ -21,6 +21,12 @@ pub enum Exclusion {
     Unhealthy,
     /// It accepts connections and answers nothing.
     Silent,
+    /// It, or its pool, has as many requests in hand as it may.
+    AtLimitRequests,
+    /// It, or its pool, has as many prompt tokens yet to compute as it may.
+    AtLimitTokens,
+    /// More of its KV cache is in use than may be for another request.
+    KvSaturated,
     /// It takes no new conversations; those pinned to it go on.
     Draining,
     /// An operator or a controller took it out.
@@ -35,7 +41,7 @@ pub enum Exclusion {
 
 impl Exclusion {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Unreachable,
         Self::ModelNotServed,
         Self::ContextTooLong,
@@ -45,6 +51,9 @@ impl Exclusion {
         Self::BackPressure,
         Self::Unhealthy,
         Self::Silent,
+        Self::AtLimitRequests,
+        Self::AtLimitTokens,
+        Self::KvSaturated,
         Self::Draining,
         Self::Disabled,
         Self::WrongRole,
@@ -65,6 +74,9 @@ impl Exclusion {
             Self::BackPressure => "back_pressure",
             Self::Unhealthy => "unhealthy",
             Self::Silent => "silent",
+            Self::AtLimitRequests => "at_limit_requests",
+            Self::AtLimitTokens => "at_limit_tokens",
+            Self::KvSaturated => "kv_saturated",
             Self::Draining => "draining",
             Self::Disabled => "disabled",
             Self::WrongRole => "wrong_role",
@@ -73,10 +85,16 @@ impl Exclusion {
         }
     }
 
+    /// Whether it is at a limit, and will take requests again when some are done.
+    #[must_use]
+    pub fn is_limit(self) -> bool {
+        matches!(self, Self::AtLimitRequests | Self::AtLimitTokens | Self::KvSaturated)
+    }
+
     /// Where an endpoint excluded for this comes in when there is no other: the lower the sooner,
-    /// `None` for never. One that is known to be unreachable is worth a first attempt only, as it
-    /// may just have come back; so is a busy one, which may serve this client though it had
-    /// another one wait.
+    /// `None` for never, as for one that is at a limit. One that is known to be unreachable is worth
+    /// a first attempt only, as it may just have come back; so is a busy one, which may serve this
+    /// client though it had another one wait.
     #[must_use]
     pub fn resort(self, first_attempt: bool) -> Option<u8> {
         match self {

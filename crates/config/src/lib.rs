@@ -7,6 +7,7 @@
 //! This crate opens no sockets and knows nothing of the crates it configures except the names of
 //! the policies and of the engines' hash algorithms.
 
+mod admission;
 mod client_keys;
 mod connections;
 mod decision_log;
@@ -20,6 +21,7 @@ mod resilience;
 mod secret;
 mod timeouts;
 
+pub use self::admission::{AdmissionConfig, EndpointAdmission, QueueConfig};
 pub use self::client_keys::ClientKeySource;
 pub use self::connections::EngineTlsConfig;
 pub use self::decision_log::DecisionLogConfig;

@@ -9,6 +9,7 @@ use http::uri::Authority;
 use kvasir_balance::{PolicySpec, SelectionSpec, SessionSource, StickyOptions};
 use serde::Deserialize;
 
+use crate::admission::AdmissionConfig;
 use crate::connections::{EngineTlsConfig, Most, max_connections, max_idle_connections};
 use crate::decision_log::DecisionLogConfig;
 use crate::endpoint::{EndpointConfig, RankAddressing};
@@ -137,6 +138,9 @@ pub struct PoolConfig {
     /// How long its engines may take, where that is not what `timeouts` of all pools says.
     #[serde(default)]
     pub timeouts: PoolTimeouts,
+    /// What it takes at once, and who waits. Everything and nobody by default.
+    #[serde(default)]
+    pub admission: AdmissionConfig,
     /// The engines.
     pub endpoints: Vec<EndpointConfig>,
 }
@@ -379,6 +383,7 @@ impl PoolConfig {
             max_idle_connections: max_idle_connections(),
             max_connections: max_connections(),
             timeouts: PoolTimeouts::default(),
+            admission: AdmissionConfig::default(),
             endpoints: Vec::new(),
         }
     }
@@ -437,6 +442,7 @@ impl PoolConfig {
             (place.map_or("sessions".to_owned(), |place| format!("sessions[{place}]")), why)
         })?;
         self.identity.check()?;
+        self.admission.check().map_err(|(key, why)| (format!("admission.{key}"), why))?;
         self.check_connections().or_else(|(key, message)| fail(key, &message))?;
         let mut urls = HashSet::new();
         for (i, endpoint) in self.endpoints.iter().enumerate() {

@@ -9,6 +9,7 @@ use http::uri::Authority;
 use kvasir_upstream::Origin;
 use parking_lot::Mutex;
 
+use crate::admission;
 use crate::breaker::{BreakerSettings, BreakerState};
 use crate::card::EngineCard;
 use crate::health::{Health, Probe, Standing};
@@ -174,7 +175,10 @@ impl Engine {
     }
 
     pub(crate) fn mark_reachable(&self) {
-        self.health.lock().mark_reachable(self.url());
+        let is_back = self.health.lock().mark_reachable(self.url());
+        if is_back {
+            admission::ring_all();
+        }
     }
 
     /// A request is sent there.

@@ -1,6 +1,7 @@
 //! Per-endpoint and per-pool metric families, rendered from the fleet as it is at the moment of
 //! the scrape: an endpoint that is gone leaves no series behind.
 
+mod admission;
 mod decision_log;
 mod prompts;
 
@@ -259,6 +260,7 @@ fn render_pools(page: &mut String, pools: &[Arc<Pool>]) {
     }
     prompts::render(page, pools);
     decision_log::render(page, pools);
+    admission::render(page, pools);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "bytes are far below 2^52")]

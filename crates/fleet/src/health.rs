@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::admission;
 use crate::breaker::{Breaker, BreakerSettings, BreakerState, Ticket, Verdict};
 use crate::engine::{Engine, Exclusion};
 
@@ -78,15 +79,18 @@ impl Health {
         self.down = Some(why.to_owned());
     }
 
-    pub(crate) fn mark_reachable(&mut self, url: &str) {
-        self.answered = true;
+    /// Whether that is news.
+    pub(crate) fn mark_reachable(&mut self, url: &str) -> bool {
+        let mut is_back = !std::mem::replace(&mut self.answered, true);
         if self.down.take().is_some() {
             tracing::info!(endpoint = url, "endpoint answers again");
+            is_back = true;
             // That something answers is no proof that requests are.
             if self.breaker.reappeared() {
                 self.told(url, BreakerState::HalfOpen, "reappeared");
             }
         }
+        is_back
     }
 
     pub(crate) fn send(&mut self, url: &str) -> Ticket {
@@ -98,7 +102,8 @@ impl Health {
         ticket
     }
 
-    fn settle(&mut self, url: &str, ticket: Ticket, verdict: Verdict, why: &str) {
+    /// Whether its breaker closed.
+    fn settle(&mut self, url: &str, ticket: Ticket, verdict: Verdict, why: &str) -> bool {
         let trial = ticket.is_trial();
         match self.breaker.settle(ticket, verdict, Instant::now()) {
             Some(BreakerState::Open) => {
@@ -111,9 +116,13 @@ impl Health {
                     "endpoint's breaker is open: it is left alone for a while"
                 );
             }
-            Some(to) => self.told(url, to, "answered"),
+            Some(to) => {
+                self.told(url, to, "answered");
+                return true;
+            }
             None => {}
         }
+        false
     }
 
     fn told(&self, url: &str, to: BreakerState, reason: &'static str) {
@@ -206,7 +215,11 @@ impl Standing {
 
     pub(crate) fn settle(&mut self, verdict: Verdict, why: &str) {
         if let Some(ticket) = self.ticket.take() {
-            self.engine.health().lock().settle(self.engine.url(), ticket, verdict, why);
+            let closed =
+                self.engine.health().lock().settle(self.engine.url(), ticket, verdict, why);
+            if closed {
+                admission::ring_all();
+            }
         }
     }
 }

@@ -13,6 +13,7 @@
 //! signal (no metrics, no events, no tokenizer) never makes an endpoint or a request fail; it has
 //! a named state and costs only routing quality.
 
+mod admission;
 mod application;
 mod apply;
 mod asked;
@@ -54,6 +55,10 @@ mod token_headers;
 mod token_oracle;
 mod tokenizer;
 
+pub use self::admission::{
+    AdmissionSpec, Asker, Door, EndpointLimits, Limits as AdmissionLimits, Most, NoRoom, QueueSpec,
+    Turn, TurnedAway, Unread,
+};
 pub use self::apply::Applier;
 pub use self::asked::Asked;
 pub use self::breaker::{BreakerSettings, BreakerState};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use kvasir_balance::{PrefillRate, RecentWork, fetch_rate};
 use parking_lot::Mutex;
 
+use crate::admission;
 use crate::breaker::Verdict;
 use crate::endpoint::Endpoint;
 use crate::health::Standing;
@@ -165,7 +166,11 @@ impl Reservation {
         if let Some(prediction) = self.prediction.filter(|_| self.queued) {
             self.evicted = self.endpoint.evicted_since(&prediction);
         }
-        if self.release_prefill() && streamed && self.alone && self.work.measured {
+        let was_queued = self.release_prefill();
+        if was_queued {
+            admission::ring(&self.endpoint);
+        }
+        if was_queued && streamed && self.alone && self.work.measured {
             self.endpoint.rates().observe(self.work, took, self.endpoint.load().age(now));
         }
         if streamed {
@@ -232,7 +237,7 @@ impl Reservation {
         let was_queued = std::mem::take(&mut self.queued);
         if was_queued {
             let queued = &self.endpoint.load().queued_prefill_tokens;
-            queued.fetch_sub(self.work.computed, Ordering::Relaxed);
+            queued.fetch_sub(self.work.computed, Ordering::SeqCst);
         }
         was_queued
     }
@@ -244,7 +249,8 @@ impl Drop for Reservation {
         self.settle();
         self.take_back();
         self.release_prefill();
-        self.endpoint.load().in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.endpoint.load().in_flight.fetch_sub(1, Ordering::SeqCst);
+        admission::ring(&self.endpoint);
     }
 }
 

@@ -9,6 +9,7 @@ use http::{HeaderValue, StatusCode};
 use kvasir_balance::Rng;
 use kvasir_inventory::{AbsentReason, Inventory};
 
+use crate::admission;
 use crate::application::Followed;
 use crate::card::EngineCard;
 use crate::engine::Engine;
@@ -75,6 +76,7 @@ impl Monitor {
             } else {
                 tokio::join!(self.scrape(), self.look_after()).0
             };
+            admission::ring_all();
             if scraped.is_err() {
                 // It may come back as another engine: ask anew when it does.
                 card_asked = None;

@@ -12,6 +12,7 @@ use kvasir_balance::{
 };
 use kvasir_inventory::{Inventory, Overlap, Trust};
 
+use crate::admission::{Door, NoRoom};
 use crate::asked::Asked;
 use crate::decision_log::{Account, Noted, PoolLog};
 use crate::endpoint::Endpoint;
@@ -29,6 +30,8 @@ use crate::spec::{Timeouts, TokenSpec};
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
+
+mod admission;
 
 /// How often a request chooses anew because another one got the place of a trial before it.
 const TRIAL_RACES: usize = 4;
@@ -50,6 +53,8 @@ pub struct Pool {
     typical_prompt: AtomicU64,
     token_parity: TokenParity,
     retries: RetryBudget,
+    /// Where it does not take everything at once.
+    door: Option<Arc<Door>>,
 }
 
 /// What is known of all engines' caches, whichever pools they are in.
@@ -136,6 +141,7 @@ impl Pool {
             typical_prompt: AtomicU64::new(DEFAULT_PROMPT_TOKENS),
             token_parity: TokenParity::default(),
             retries: RetryBudget::default(),
+            door: None,
         }
     }
 
@@ -261,30 +267,34 @@ impl Pool {
     /// `tried` are endpoints where this request already failed: other ranks of their engines are
     /// not better. Endpoints that fail or stay silent
     /// are taken only where there is no other; one that is known to be unreachable only by a first
-    /// attempt, since it may just have come back. Otherwise there is `None`.
-    #[must_use]
+    /// attempt, since it may just have come back.
+    ///
+    /// # Errors
+    /// Why there is none: those that could serve it are at their limits, or there are none.
     pub fn choose(
         &self,
         model: &str,
         evidence: &Evidence,
         tried: &[Arc<Endpoint>],
-    ) -> Option<Chosen> {
+    ) -> Result<Chosen, NoRoom> {
         self.choose_among(model, evidence, tried, None)
     }
 
     /// [`choose`](Self::choose) among the ranks of the engine that has stored what the request goes
-    /// on from. `None`, and no decision, where the request already failed there.
-    #[must_use]
+    /// on from.
+    ///
+    /// # Errors
+    /// As there. Nobody, and no decision, where the request already failed there.
     pub fn choose_owner(
         &self,
         model: &str,
         evidence: &Evidence,
         tried: &[Arc<Endpoint>],
         owner: &Endpoint,
-    ) -> Option<Chosen> {
+    ) -> Result<Chosen, NoRoom> {
         let has_failed = tried.iter().any(|known| known.same_engine(owner));
         if has_failed {
-            return None;
+            return Err(NoRoom::Nobody);
         }
         self.choose_among(model, evidence, tried, Some(owner))
     }
@@ -295,7 +305,7 @@ impl Pool {
         evidence: &Evidence,
         tried: &[Arc<Endpoint>],
         owner: Option<&Endpoint>,
-    ) -> Option<Chosen> {
+    ) -> Result<Chosen, NoRoom> {
         let exclusion = |member: &Arc<Endpoint>| {
             if tried.iter().any(|known| known.same_engine(member)) {
                 return Some(Exclusion::Tried);
@@ -319,12 +329,12 @@ impl Pool {
         for _ in 0..TRIAL_RACES {
             // Another request may hold the place of a trial now.
             drop(chosen.take());
-            let exclusions: Vec<Option<kvasir_balance::Exclusion>> = evidence
+            let mut exclusions: Vec<Option<kvasir_balance::Exclusion>> = evidence
                 .endpoints
                 .iter()
                 .map(|member| exclusion(member).as_ref().map(Into::into))
                 .collect();
-            let (place, found) = self.commit(evidence, &exclusions, tried.is_empty())?;
+            let (place, found) = self.commit(evidence, &mut exclusions, tried.is_empty())?;
             let meant = exclusions.get(place).is_none_or(Option::is_none);
             let lost_race = meant && found.reservation.is_surplus();
             chosen = Some(found);
@@ -332,7 +342,7 @@ impl Pool {
                 break;
             }
         }
-        chosen
+        chosen.ok_or(NoRoom::Nobody)
     }
 
     /// The longest prompt some engine takes, in tokens; `u64::MAX` where one does not say.
@@ -352,9 +362,9 @@ impl Pool {
     fn commit(
         &self,
         evidence: &Evidence,
-        exclusions: &[Option<kvasir_balance::Exclusion>],
+        exclusions: &mut [Option<kvasir_balance::Exclusion>],
         first_attempt: bool,
-    ) -> Option<(usize, Chosen)> {
+    ) -> Result<(usize, Chosen), NoRoom> {
         let keys = evidence.query_keys();
         let (tokens, blind) = (evidence.prompt_tokens, evidence.blind());
         let query = evidence.traits.query(tokens, keys.map(|keys| &**keys), blind);
@@ -371,6 +381,9 @@ impl Pool {
         let recent: Vec<(f64, f64)> =
             evidence.endpoints.iter().map(|member| member.load().recent_work(now)).collect();
         even_out(&mut candidates, &recent);
+        if let Some(limits) = self.limits() {
+            limits.exclude(&evidence.endpoints, &candidates, tokens, exclusions)?;
+        }
         let members = Members { candidates: &candidates, exclusions, first_attempt };
         let chosen = state.select(&query, &members, clock);
         let id = state.decisions();
@@ -378,10 +391,10 @@ impl Pool {
             let logged = keys.filter(|_| self.selecting.reads_keys()).cloned();
             Noted::new(made, evidence, &query, logged, &members, chosen.as_ref())
         });
-        let chosen = chosen?;
+        let chosen = chosen.ok_or(NoRoom::Nobody)?;
         let place = chosen.index;
-        let candidate = candidates.get(place)?;
-        let member = evidence.endpoints.get(place)?;
+        let candidate = candidates.get(place).ok_or(NoRoom::Nobody)?;
+        let member = evidence.endpoints.get(place).ok_or(NoRoom::Nobody)?;
         let work = Work {
             computed: candidate.uncached(evidence.prompt_tokens),
             prompt: evidence.prompt_tokens,
@@ -390,7 +403,7 @@ impl Pool {
             measured: evidence.exact && candidate.trust == Trust::Exact && candidate.pending == 0,
         };
         let claim = evidence.keys(place).and_then(|keys| member.pending().begin(keys));
-        let prediction = evidence.members.get(place)?.prediction;
+        let prediction = evidence.members.get(place).ok_or(NoRoom::Nobody)?.prediction;
         let reservation = Reservation::new(Arc::clone(member), work, claim, prediction.ok());
         drop(state);
         self.warn_of(&chosen.notes);
@@ -410,7 +423,7 @@ impl Pool {
             prompt_tokens: evidence.prompt_tokens,
             prediction,
         };
-        Some((place, Chosen { reservation: reservation.watched_by(watch), decision }))
+        Ok((place, Chosen { reservation: reservation.watched_by(watch), decision }))
     }
 
     /// A policy found nobody holding anything for long.

@@ -174,6 +174,7 @@ impl Fleet {
             rank_addressing,
             identity,
             timeouts,
+            admission,
             endpoints,
         } = spec;
         let mut engines = Vec::with_capacity(endpoints.len());
@@ -218,7 +219,7 @@ impl Fleet {
         let caches =
             Caches { inventory: Arc::clone(&self.inventory), pending: Arc::clone(&self.pending) };
         let limits = Limits { prompt_bytes: tokens.max_prompt_bytes, ..Limits::default() };
-        let pool = Arc::new(Pool::new(
+        let pool = Pool::new(
             model.clone(),
             &selection,
             authorization,
@@ -229,7 +230,8 @@ impl Fleet {
             caches,
             seed,
             log,
-        ));
+        );
+        let pool = Arc::new(pool.with_door(admission));
         for authority in authorities {
             if let Some(entry) = watched.get_mut(&authority) {
                 entry.pools.push(Arc::clone(&pool));

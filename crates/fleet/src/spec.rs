@@ -9,6 +9,7 @@ use kvasir_balance::SelectionSpec;
 use kvasir_kv_events::{Address, EndpointError};
 use kvasir_upstream::Origin;
 
+use crate::admission::AdmissionSpec;
 use crate::breaker::BreakerSettings;
 use crate::decision_log::DecisionLog;
 use crate::identity::BlockIdentity;
@@ -67,6 +68,8 @@ pub struct PoolSpec {
     pub identity: BlockIdentity,
     /// How long its engines may take.
     pub timeouts: Timeouts,
+    /// What it takes at once and who waits; `None` for everything and nobody.
+    pub admission: Option<AdmissionSpec>,
     /// The engines.
     pub endpoints: Vec<EndpointSpec>,
 }

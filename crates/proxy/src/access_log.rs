@@ -58,6 +58,8 @@ pub(crate) struct AccessLog {
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) attempts: u32,
+    /// How long it waited for room, or for an engine to be ready.
+    pub(crate) waited: Option<Duration>,
     /// Why the request was not sent to yet another engine after one failed.
     pub(crate) no_retry: Option<&'static str>,
     pub(crate) endpoint: Option<String>,
@@ -89,6 +91,7 @@ impl AccessLog {
             bytes_in: 0,
             bytes_out: 0,
             attempts: 0,
+            waited: None,
             no_retry: None,
             endpoint: None,
             rank: None,
@@ -227,6 +230,7 @@ impl Drop for AccessLog {
             reported_prompt_tokens = self.usage.prompt_tokens,
             candidates = decision.map(|d| d.candidates),
             attempts = self.attempts,
+            waited_ms = self.waited.map(millis),
             no_retry = self.no_retry,
             stream = self.stream,
             bytes_in = self.bytes_in,

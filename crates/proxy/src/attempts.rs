@@ -6,6 +6,7 @@
 //! pool together (its budget). An engine's own error is kept meanwhile: where nobody does better, it
 //! is the answer.
 
+mod admission;
 mod held;
 mod retry_after;
 
@@ -17,7 +18,9 @@ use http::StatusCode;
 use http::request::Parts;
 use http::response::Parts as ResponseParts;
 use http_body::Frame;
-use kvasir_fleet::{Chosen, Decision, Endpoint, Evidence, Reservation, RetryBudget, RetryLimits};
+use kvasir_fleet::{
+    Chosen, Decision, Endpoint, Evidence, NoRoom, Reservation, RetryBudget, RetryLimits, TurnedAway,
+};
 use kvasir_upstream::{AnswerStream, Started};
 
 use self::held::Held;
@@ -61,7 +64,7 @@ pub(crate) async fn try_engines(
     log: &mut AccessLog,
 ) -> Result<Answered, Refusal> {
     plan.resolved.pool.retries().note_request(Instant::now());
-    let mut tries = Tries::new(app, plan, log);
+    let mut tries = Tries::new(app, parts, plan, log);
     loop {
         let Some(chosen) = tries.next().await else { return tries.give_up() };
         if let Some(answered) = tries.send(parts, chosen).await {
@@ -105,6 +108,7 @@ impl Cause {
 /// The attempts of one request.
 struct Tries<'a> {
     app: &'a App,
+    parts: &'a Parts,
     plan: &'a Plan,
     log: &'a mut AccessLog,
     tried: Vec<Arc<Endpoint>>,
@@ -128,13 +132,16 @@ struct Tries<'a> {
     held: Option<Held>,
     /// It was waited once for a busy engine.
     waited: bool,
+    /// Why the pool did not let it in, where it did not.
+    turned_away: Option<TurnedAway>,
 }
 
 impl<'a> Tries<'a> {
-    fn new(app: &'a App, plan: &'a Plan, log: &'a mut AccessLog) -> Self {
+    fn new(app: &'a App, parts: &'a Parts, plan: &'a Plan, log: &'a mut AccessLog) -> Self {
         let deadline = log.started().checked_add(plan.resolved.pool.timeouts().request);
         Self {
             app,
+            parts,
             plan,
             log,
             tried: Vec::new(),
@@ -148,6 +155,7 @@ impl<'a> Tries<'a> {
             last_refusal: None,
             held: None,
             waited: false,
+            turned_away: None,
         }
     }
 
@@ -157,7 +165,8 @@ impl<'a> Tries<'a> {
             return None;
         }
         let others_will_do = self.held.is_none() || self.plan.owner.is_none();
-        let chosen = match others_will_do.then(|| self.choose(&self.tried)).flatten() {
+        let chosen = if others_will_do { self.find().await } else { None };
+        let chosen = match chosen {
             Some(chosen) => self.when_not_busy(chosen).await,
             None => self.once_more().await,
         };
@@ -205,11 +214,22 @@ impl<'a> Tries<'a> {
         self.deadline.is_some_and(|at| Instant::now() >= at)
     }
 
-    fn choose(&self, tried: &[Arc<Endpoint>]) -> Option<Chosen> {
+    /// An engine that has not failed it yet, once the pool lets it in.
+    async fn find(&mut self) -> Option<Chosen> {
+        match self.plan.resolved.pool.door() {
+            // An engine's own error is an answer: nobody waits for a better one.
+            Some(door) if self.held.is_none() => self.be_let_in(door).await,
+            _ => self.choose(&self.tried).ok(),
+        }
+    }
+
+    fn choose(&self, tried: &[Arc<Endpoint>]) -> Result<Chosen, NoRoom> {
         let evidence = self.plan.evidence();
         let pool = &self.plan.resolved.pool;
-        owner(self.plan, &evidence, tried)
-            .or_else(|| pool.choose(&self.plan.model, &evidence, tried))
+        match owner(self.plan, &evidence, tried) {
+            None | Some(Err(NoRoom::Nobody)) => pool.choose(&self.plan.model, &evidence, tried),
+            Some(found) => found,
+        }
     }
 
     /// All engines are busy, and said for how long: waits for the one that was chosen, where that
@@ -222,7 +242,7 @@ impl<'a> Tries<'a> {
         };
         drop(chosen);
         self.wait(time).await;
-        self.choose(&self.tried)
+        self.find().await
     }
 
     /// No engine is left. The last one gets a second chance where it is busy for a moment only, or
@@ -231,10 +251,10 @@ impl<'a> Tries<'a> {
         let busy = self.held.as_ref().and_then(|held| held.retry_after);
         if let Some(time) = busy.filter(|time| self.is_worth_waiting(*time)) {
             self.wait(time).await;
-            return self.choose(&[]);
+            return self.choose(&[]).ok();
         }
         let broke_once = self.cause == Some(Cause::Broke) && self.faults == 1 && self.broke_soon;
-        if broke_once { self.choose(&[]) } else { None }
+        if broke_once { self.choose(&[]).ok() } else { None }
     }
 
     fn is_worth_waiting(&self, time: Duration) -> bool {
@@ -386,6 +406,9 @@ impl<'a> Tries<'a> {
             self.tell_where(&answered.endpoint, &answered.decision);
             return Ok(answered);
         }
+        if let (Some(refusal), None) = (self.no_room(), &self.last_break) {
+            return Err(refusal);
+        }
         Err(match (self.last_break, self.last_refusal) {
             (Some(why), _) => Refusal::EngineBroke { model, why },
             (None, Some(why)) => Refusal::NoEndpoint { model, why },
@@ -395,8 +418,12 @@ impl<'a> Tries<'a> {
 }
 
 /// The engine that keeps what the request goes on from, if it can be chosen.
-fn owner(plan: &Plan, evidence: &Evidence, tried: &[Arc<Endpoint>]) -> Option<Chosen> {
+fn owner(
+    plan: &Plan,
+    evidence: &Evidence,
+    tried: &[Arc<Endpoint>],
+) -> Option<Result<Chosen, NoRoom>> {
     let owner = plan.owner.as_ref()?;
     // Responses are stored by the server, whichever of its ranks computed them.
-    plan.resolved.pool.choose_owner(&plan.model, evidence, tried, owner)
+    Some(plan.resolved.pool.choose_owner(&plan.model, evidence, tried, owner))
 }

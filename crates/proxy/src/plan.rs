@@ -186,6 +186,11 @@ impl Plan {
         if self.comparable { evidence } else { evidence.not_judged() }
     }
 
+    /// Prompt tokens, estimated where they are not known.
+    pub(crate) fn prompt_tokens(&self) -> u64 {
+        self.known.count
+    }
+
     /// Whether its blocks differ from those of a plain prompt by more than tokens.
     pub(crate) fn has_extras(&self) -> bool {
         self.salt.is_some()

@@ -1,5 +1,7 @@
 //! Answers of our own that say no, in the shape of OpenAI's errors.
 
+use std::time::Duration;
+
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 
@@ -38,6 +40,8 @@ pub(crate) enum Refusal {
     NotReady,
     /// No engine of the pool can be reached.
     NoEndpoint { model: String, why: String },
+    /// There is no room for it now. `code` says whether it waited.
+    Overloaded { model: String, code: &'static str, retry_after: Duration },
     /// An engine took the request and broke off before it answered anything.
     EngineBroke { model: String, why: String },
     /// An engine took the request, and a phase of it took too long. `phase` is the error's code.
@@ -87,6 +91,12 @@ impl Refusal {
                 false => "Bearer realm=\"kvasir\"",
             };
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
+        if let Self::Overloaded { retry_after, .. } = self {
+            let seconds = retry_after.as_secs_f64().ceil().max(1.0);
+            if let Ok(value) = HeaderValue::from_str(&format!("{seconds:.0}")) {
+                headers.insert(header::RETRY_AFTER, value);
+            }
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -198,6 +208,17 @@ impl Refusal {
                 "no_endpoint",
                 format!("no engine takes requests for `{model}` now: {why}"),
             ),
+            Self::Overloaded { model, code, .. } => Parts {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                kind: "rate_limit_error",
+                code,
+                param: None,
+                message: match *code {
+                    "queue_full" => format!("too many requests wait for `{model}` already"),
+                    "queue_timeout" => format!("there was no room at `{model}` in time"),
+                    _ => format!("the engines serving `{model}` have as much to do as they may"),
+                },
+            },
             Self::EngineLate { model, phase, why } => server(
                 StatusCode::GATEWAY_TIMEOUT,
                 phase,

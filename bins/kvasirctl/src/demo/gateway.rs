@@ -54,6 +54,7 @@ impl Gateway {
             rank_addressing: RankAddressingKind::None,
             identity: BlockIdentity::Tokens,
             timeouts: kvasir_fleet::Timeouts::default(),
+            admission: None,
             endpoints: engines.iter().map(|url| endpoint(url)).collect::<Result<_>>()?,
         };
         let connect_timeout = Duration::from_secs(2);

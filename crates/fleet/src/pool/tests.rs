@@ -9,6 +9,8 @@ use crate::card::{Adapter, EngineCard, ServedModel};
 use crate::identity::BlockIdentity;
 use crate::spec::RankAddressing;
 
+mod admission;
+
 const BLOCK: u32 = 16;
 
 struct Scene {

@@ -61,6 +61,7 @@ impl Scene {
             rank_addressing: RankAddressingKind::None,
             identity: kvasir_fleet::BlockIdentity::Tokens,
             timeouts: kvasir_fleet::Timeouts::default(),
+            admission: None,
             endpoints: vec![EndpointSpec::at(authority)],
         };
         let spec = FleetSpec {

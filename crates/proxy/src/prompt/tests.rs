@@ -17,6 +17,7 @@ async fn ids_of_a_header_are_never_exact_and_no_more_than_the_limit() {
         rank_addressing: RankAddressingKind::None,
         identity: BlockIdentity::Tokens,
         timeouts: kvasir_fleet::Timeouts::default(),
+        admission: None,
         endpoints: Vec::new(),
     };
     let spec = FleetSpec {

@@ -82,6 +82,7 @@ impl Scene {
             rank_addressing: RankAddressingKind::None,
             identity: BlockIdentity::Tokens,
             timeouts: crate::Timeouts::default(),
+            admission: None,
             endpoints: vec![endpoint],
         };
         let spec = FleetSpec {

@@ -1,0 +1,450 @@
+//! What a pool takes at once, and who waits when it is full.
+//!
+//! A request that finds no room waits in a bounded queue until somebody is done or its patience is
+//! over; then it is turned away, with a guess of when to come again. Nobody who comes later is
+//! served before those who wait, but for what was let in before and has to go to another engine.
+//!
+//! The queue knows no endpoint and no request: whether there is room, the caller finds out. What
+//! it is asked for by a pool is in [`Door`].
+
+mod door;
+mod limits;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+pub use self::door::{AdmissionSpec, Door, Unread};
+pub(crate) use self::door::{ring, ring_all};
+pub use self::limits::{EndpointLimits, Limits, Most};
+use self::queue::{Place, Queue, Waiting};
+
+/// The longest `retry-after`.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// How many that can do nothing with room pass it on before it waits for the next bell.
+const MAX_PASSES: u64 = 4;
+/// So many may be served before one that found too little room for itself; then what becomes free
+/// is kept for it.
+const MAX_OVERTAKEN: u64 = 32;
+/// How far back the pace of the queue is looked at.
+const PACE_WINDOW: Duration = Duration::from_secs(10);
+
+/// Requests that wait at any door: where there is none, a bell need not ring.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// Who asks to be let in, and for how long it waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asker {
+    /// Higher comes first.
+    pub priority: i32,
+    /// Whom its share is counted for: the digest of a name; the same for all without one.
+    pub tenant: u64,
+    /// How long it is ready to wait, where it says so.
+    pub patience: Option<Duration>,
+    /// How long it waits where no endpoint is ready.
+    pub hold: Duration,
+    /// Tokens it asks for.
+    pub cost: u64,
+    /// It was let in before, and goes before all who wait.
+    pub goes_ahead: bool,
+}
+
+/// Why there is no endpoint now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// All that could serve it are at their limits.
+    Full,
+    /// None could serve it.
+    Nobody,
+}
+
+/// A request is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnedAway {
+    /// There is no room, and no queue.
+    Overloaded {
+        /// When there may be room.
+        retry_after: Duration,
+    },
+    /// The queue has no place.
+    QueueFull {
+        /// When there may be one.
+        retry_after: Duration,
+    },
+    /// It has waited for as long as it may.
+    WaitedTooLong {
+        /// When there may be room.
+        retry_after: Duration,
+    },
+    /// Nobody is there to serve it, and it has waited for as long as it may.
+    Nobody,
+}
+
+/// What became of one that asked.
+#[derive(Debug)]
+pub struct Turn<T> {
+    /// What it found, or why it found nothing.
+    pub result: Result<T, TurnedAway>,
+    /// How long it waited; `None` where it did not.
+    pub waited: Option<Duration>,
+}
+
+/// How a pool's requests wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueSpec {
+    /// How many may wait.
+    pub places: usize,
+    /// How long each may, for room.
+    pub max_wait: Duration,
+}
+
+/// What became of requests that found no room at once, ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// Served after waiting.
+    pub(crate) served: u64,
+    /// Turned away where there is no queue.
+    pub(crate) overloaded: u64,
+    pub(crate) queue_full: u64,
+    pub(crate) waited_too_long: u64,
+    pub(crate) nobody: u64,
+    /// Their clients left.
+    pub(crate) left: u64,
+}
+
+/// The queue of one pool.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    spec: QueueSpec,
+    began: Instant,
+    queue: Mutex<State>,
+    /// Requests in the queue or on their way through it.
+    waiting: AtomicUsize,
+    /// Grows whenever there may be room and somebody waits.
+    bells: AtomicU64,
+    /// How many of those called since then passed it on.
+    passes: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    queue: Queue<oneshot::Sender<()>>,
+    /// Those called that have not said yet what came of it.
+    called: usize,
+    pace: Pace,
+    tally: Tally,
+}
+
+/// How fast the queue moves.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    since: Duration,
+    served: u64,
+    /// Requests a second in the window before.
+    before: f64,
+}
+
+/// One that waits. However it ends, its place is free.
+struct Waiter<'a> {
+    admission: &'a Admission,
+    asker: Asker,
+    place: Option<Place>,
+    came: Duration,
+    /// The last bell it knows of.
+    heard: u64,
+    /// How many had been served when it first found too little room.
+    failed_at: Option<u64>,
+    /// What became of it is counted.
+    ended: bool,
+    /// It was called and served: it has no place any more.
+    has_left: bool,
+}
+
+// === impl Admission ===
+
+impl Admission {
+    pub(crate) fn new(spec: QueueSpec) -> Self {
+        Self {
+            began: Instant::now(),
+            queue: Mutex::new(State {
+                queue: Queue::new(spec.places),
+                called: 0,
+                pace: Pace::default(),
+                tally: Tally::default(),
+            }),
+            spec,
+            waiting: AtomicUsize::new(0),
+            bells: AtomicU64::new(0),
+            passes: AtomicU64::new(0),
+        }
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.queue.lock().tally
+    }
+
+    /// There may be room: the one whose turn it is tries.
+    pub(crate) fn ring(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.bells.fetch_add(1, Ordering::SeqCst);
+            self.passes.store(0, Ordering::Relaxed);
+            self.call_next();
+        }
+    }
+
+    fn call_next(&self) {
+        loop {
+            let next = {
+                let mut state = self.queue.lock();
+                let Some((_, next)) = state.queue.take() else { return };
+                state.called += 1;
+                next
+            };
+            // One that is just leaving does not hear it, and counts itself out.
+            if next.send(()).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Has `attempt` find something: at once, or when the turn has come.
+    pub(crate) async fn admit<T>(
+        &self,
+        asker: Asker,
+        mut attempt: impl FnMut() -> Result<T, NoRoom>,
+    ) -> Turn<T> {
+        let mut why = None;
+        if asker.goes_ahead || self.waiting.load(Ordering::SeqCst) == 0 {
+            match attempt() {
+                Ok(found) => return Turn { result: Ok(found), waited: None },
+                Err(none) => why = Some(none),
+            }
+            if why == Some(NoRoom::Full) && self.spec.places == 0 {
+                let mut state = self.queue.lock();
+                state.tally.overloaded += 1;
+                let retry_after = state.until_room(self.now());
+                let result = Err(TurnedAway::Overloaded { retry_after });
+                return Turn { result, waited: None };
+            }
+        }
+        let mut waiter = Waiter::new(self, asker);
+        let result = waiter.wait(why, attempt).await;
+        let waited = waiter.place.map(|_| self.now().saturating_sub(waiter.came));
+        Turn { result, waited }
+    }
+
+    fn patience(&self, asker: Asker, why: NoRoom) -> Duration {
+        let most = match why {
+            NoRoom::Full => self.spec.max_wait,
+            NoRoom::Nobody => asker.hold,
+        };
+        asker.patience.map_or(most, |patience| patience.min(most))
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+}
+
+// === impl Waiter ===
+
+impl<'a> Waiter<'a> {
+    fn new(admission: &'a Admission, asker: Asker) -> Self {
+        WAITING.fetch_add(1, Ordering::SeqCst);
+        admission.waiting.fetch_add(1, Ordering::SeqCst);
+        // From here on bells are rung; what was set free before them is seen by the next attempt.
+        fence(Ordering::SeqCst);
+        let heard = admission.bells.load(Ordering::SeqCst);
+        let came = admission.now();
+        Self {
+            admission,
+            asker,
+            place: None,
+            came,
+            heard,
+            failed_at: None,
+            ended: false,
+            has_left: false,
+        }
+    }
+
+    /// `tried` says what came of the attempt before, where there was one.
+    async fn wait<T>(
+        &mut self,
+        tried: Option<NoRoom>,
+        mut attempt: impl FnMut() -> Result<T, NoRoom>,
+    ) -> Result<T, TurnedAway> {
+        let mut why = tried.unwrap_or(NoRoom::Full);
+        if tried.is_some() && !self.admission.patience(self.asker, why).is_zero() {
+            match attempt() {
+                Ok(found) => {
+                    self.ended = true;
+                    return Ok(found);
+                }
+                Err(none) => why = none,
+            }
+        }
+        loop {
+            let patience = self.admission.patience(self.asker, why);
+            let left = patience.saturating_sub(self.admission.now().saturating_sub(self.came));
+            if left.is_zero() {
+                return Err(self.turned_away(why));
+            }
+            let called = self.stand(self.came + patience)?;
+            // Nobody else drops the other end.
+            let in_time = tokio::time::timeout(left, called).await.is_ok();
+            self.heard = self.admission.bells.load(Ordering::SeqCst);
+            if !in_time {
+                return Err(self.turned_away(why));
+            }
+            match attempt() {
+                Ok(found) => {
+                    self.served();
+                    // There may be room for more than one.
+                    self.admission.call_next();
+                    return Ok(found);
+                }
+                Err(none) => {
+                    why = none;
+                    // Room that is no room for this one may be for the next.
+                    if self.may_pass_on(why) {
+                        self.admission.call_next();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Enters the queue, or comes back to its old place there.
+    fn stand(&mut self, deadline: Duration) -> Result<oneshot::Receiver<()>, TurnedAway> {
+        let (bell, called) = oneshot::channel();
+        let Asker { tenant, cost, goes_ahead, .. } = self.asker;
+        let priority = if goes_ahead { i32::MAX } else { self.asker.priority };
+        let now = self.admission.now();
+        let is_only = {
+            let mut state = self.admission.queue.lock();
+            if let Some(place) = self.place {
+                state.queue.put_back(place, cost, bell);
+                state.called -= 1;
+                false
+            } else {
+                let waiting = Waiting { priority, tenant, deadline, cost };
+                self.place = state.queue.enter(waiting, bell);
+                if self.place.is_none() {
+                    let retry_after = state.until_room(now);
+                    state.tally.queue_full += 1;
+                    self.ended = true;
+                    return Err(TurnedAway::QueueFull { retry_after });
+                }
+                // Those it came behind are gone meanwhile, and what they left nobody took.
+                state.queue.len() == 1 && state.called == 0
+            }
+        };
+        // Nor must a bell between the last attempt and the entry be missed.
+        if is_only || self.admission.bells.load(Ordering::SeqCst) != self.heard {
+            self.heard = self.admission.bells.load(Ordering::SeqCst);
+            self.admission.call_next();
+        }
+        Ok(called)
+    }
+
+    fn may_pass_on(&mut self, why: NoRoom) -> bool {
+        if why == NoRoom::Full {
+            let served = self.admission.queue.lock().tally.served;
+            if served - *self.failed_at.get_or_insert(served) >= MAX_OVERTAKEN {
+                return false;
+            }
+        }
+        self.admission.passes.fetch_add(1, Ordering::Relaxed) < MAX_PASSES
+    }
+
+    fn served(&mut self) {
+        let now = self.admission.now();
+        let mut state = self.admission.queue.lock();
+        state.tally.served += 1;
+        state.pace.count(now);
+        state.called -= 1;
+        self.ended = true;
+        self.has_left = true;
+    }
+
+    fn turned_away(&mut self, why: NoRoom) -> TurnedAway {
+        let now = self.admission.now();
+        let mut state = self.admission.queue.lock();
+        self.ended = true;
+        match why {
+            NoRoom::Nobody => {
+                state.tally.nobody += 1;
+                TurnedAway::Nobody
+            }
+            NoRoom::Full => {
+                state.tally.waited_too_long += 1;
+                TurnedAway::WaitedTooLong { retry_after: state.until_room(now) }
+            }
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let was_called = {
+            let mut state = self.admission.queue.lock();
+            state.tally.left += u64::from(!self.ended);
+            let place = self.place.filter(|_| !self.has_left);
+            let was_called = place.is_some_and(|place| state.queue.remove(place).is_none());
+            state.called -= usize::from(was_called);
+            was_called
+        };
+        self.admission.waiting.fetch_sub(1, Ordering::SeqCst);
+        WAITING.fetch_sub(1, Ordering::SeqCst);
+        // It was called and did not take what it was called for: that is for the next.
+        if was_called {
+            self.admission.call_next();
+        }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// When those who wait now will have been served, by the pace of late.
+    fn until_room(&self, now: Duration) -> Duration {
+        let pace = self.pace.get(now);
+        let ahead = self.queue.len() as f64 + 1.0;
+        let seconds = if pace > 0.0 { ahead / pace } else { 1.0 };
+        let longest = LONGEST_RETRY.as_secs_f64();
+        Duration::from_secs_f64(seconds.clamp(1.0, longest))
+    }
+}
+
+// === impl Pace ===
+
+impl Pace {
+    fn count(&mut self, now: Duration) {
+        let lasted = now.saturating_sub(self.since);
+        if lasted >= PACE_WINDOW {
+            self.before = self.served as f64 / lasted.as_secs_f64();
+            self.since = now;
+            self.served = 0;
+        }
+        self.served += 1;
+    }
+
+    /// Requests a second.
+    fn get(&self, now: Duration) -> f64 {
+        let lasted = now.saturating_sub(self.since).as_secs_f64();
+        let share = (lasted / PACE_WINDOW.as_secs_f64()).min(1.0);
+        let pace = if lasted > 0.0 { self.served as f64 / lasted } else { 0.0 };
+        pace * share + self.before * (1.0 - share)
+    }
+}

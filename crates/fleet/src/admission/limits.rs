@@ -1,0 +1,108 @@
+//! What a pool and its endpoints take at once.
+
+use std::sync::Arc;
+
+use kvasir_balance::{Candidate, Exclusion};
+
+use super::NoRoom;
+use crate::endpoint::Endpoint;
+
+/// The most that may be in hand of what this gateway sent; `None` for any number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Most {
+    /// Requests sent and not finished.
+    pub requests: Option<u32>,
+    /// Prompt tokens yet to be computed. What is more than that alone is taken where there are
+    /// none.
+    pub prefill_tokens: Option<u64>,
+}
+
+/// The limits of one endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct EndpointLimits {
+    /// What it has in hand.
+    pub most: Most,
+    /// The used share of its KV cache, by its last metrics page, at which it gets no more requests.
+    pub kv_usage: Option<f64>,
+}
+
+/// The limits of a pool. They hold exactly for what goes through it; work that other pools send to
+/// the same endpoints is counted, but may come at the same moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// All its endpoints together.
+    pub pool: Most,
+    /// Each of them.
+    pub endpoint: EndpointLimits,
+}
+
+impl Most {
+    fn reached(self, requests: u64, tokens: u64, more_tokens: u64) -> Option<Exclusion> {
+        if self.requests.is_some_and(|most| requests >= u64::from(most)) {
+            return Some(Exclusion::AtLimitRequests);
+        }
+        let most = self.prefill_tokens?;
+        let over = tokens > 0 && tokens.saturating_add(more_tokens) > most;
+        over.then_some(Exclusion::AtLimitTokens)
+    }
+}
+
+impl Limits {
+    /// Excludes what is at a limit, for a request of so many prompt tokens. To be called under the
+    /// lock under which the request is committed.
+    ///
+    /// # Errors
+    /// [`NoRoom::Full`] where nobody is left but for the limits: those who fail are no better than
+    /// waiting.
+    pub(crate) fn exclude(
+        &self,
+        endpoints: &[Arc<Endpoint>],
+        candidates: &[Candidate],
+        prompt_tokens: u64,
+        exclusions: &mut [Option<Exclusion>],
+    ) -> Result<(), NoRoom> {
+        let (requests, tokens) = in_hand(endpoints);
+        let (mut limited, mut left) = (false, false);
+        let members = endpoints.iter().zip(candidates).zip(exclusions);
+        for ((endpoint, candidate), exclusion) in members {
+            if exclusion.is_some() {
+                continue;
+            }
+            let more = candidate.uncached(prompt_tokens);
+            let reached = self.pool.reached(requests, tokens, more);
+            *exclusion = reached.or_else(|| self.endpoint.reached(endpoint, more));
+            limited |= exclusion.is_some();
+            left |= exclusion.is_none();
+        }
+        if limited && !left { Err(NoRoom::Full) } else { Ok(()) }
+    }
+
+    /// Whether it is sure, without looking closer, that no endpoint has room for anything.
+    pub(super) fn are_all_reached(&self, endpoints: &[Arc<Endpoint>]) -> bool {
+        let (requests, tokens) = in_hand(endpoints);
+        // Of a request that finds all of its prompt cached there would be nothing to compute.
+        let is_full = |endpoint: &Arc<Endpoint>| self.endpoint.reached(endpoint, 0).is_some();
+        self.pool.reached(requests, tokens, 0).is_some()
+            || (!endpoints.is_empty() && endpoints.iter().all(is_full))
+    }
+}
+
+impl EndpointLimits {
+    fn reached(&self, endpoint: &Endpoint, more_tokens: u64) -> Option<Exclusion> {
+        let requests = u64::from(endpoint.in_flight());
+        let reached = self.most.reached(requests, endpoint.queued_prefill_tokens(), more_tokens);
+        reached.or_else(|| {
+            let usage = self.kv_usage.and(endpoint.signals().kv_usage);
+            let saturated = usage.zip(self.kv_usage).is_some_and(|(usage, most)| usage >= most);
+            saturated.then_some(Exclusion::KvSaturated)
+        })
+    }
+}
+
+/// Requests and prompt tokens of all together.
+fn in_hand(endpoints: &[Arc<Endpoint>]) -> (u64, u64) {
+    endpoints.iter().fold((0, 0), |(requests, tokens), endpoint| {
+        let queued = endpoint.queued_prefill_tokens();
+        (requests + u64::from(endpoint.in_flight()), queued.saturating_add(tokens))
+    })
+}

@@ -1,0 +1,126 @@
+//! The pool's door: a request is let in at once, or waits for its turn.
+
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, HeaderName};
+use kvasir_balance::digest;
+use kvasir_fleet::{Asker, Chosen, Door, NoRoom, Turn, TurnedAway, Unread};
+
+use super::{Cause, Tries};
+use crate::refusal::Refusal;
+
+/// Priorities beyond are taken for these.
+const MAX_PRIORITY: i32 = 1_000_000;
+
+impl Tries<'_> {
+    /// An endpoint, once there is room. A request that was let in before, and has to go to another
+    /// engine, waits before all others.
+    pub(super) async fn be_let_in(&mut self, door: &Door) -> Option<Chosen> {
+        let asker = self.asker(door);
+        let pool = &self.plan.resolved.pool;
+        let tries: &Self = self;
+        let attempt = || {
+            // Those that are known to be gone are worth a try only where nobody is held.
+            if !asker.hold.is_zero() && !pool.is_ready() {
+                return Err(NoRoom::Nobody);
+            }
+            match tries.choose(&tries.tried) {
+                // Who could not be connected to may be there again.
+                Err(NoRoom::Nobody) if !asker.hold.is_zero() => tries.choose(&[]),
+                found => found,
+            }
+        };
+        let Turn { result, waited } = pool.admit(door, asker, attempt).await;
+        if let Some(waited) = waited {
+            *self.log.waited.get_or_insert_default() += waited;
+        }
+        match result {
+            Ok(chosen) => {
+                self.turned_away = None;
+                Some(chosen)
+            }
+            // Held for long enough: whatever is there now is tried, as without holding.
+            Err(TurnedAway::Nobody) if !asker.hold.is_zero() => self.choose(&self.tried).ok(),
+            Err(why) => {
+                self.turned_away = Some(why);
+                None
+            }
+        }
+    }
+
+    /// Why there is no room for it, where that is so.
+    pub(super) fn no_room(&self) -> Option<Refusal> {
+        let (code, retry_after) = match self.turned_away? {
+            TurnedAway::Overloaded { retry_after } => ("overloaded", retry_after),
+            TurnedAway::QueueFull { retry_after } => ("queue_full", retry_after),
+            TurnedAway::WaitedTooLong { retry_after } => ("queue_timeout", retry_after),
+            TurnedAway::Nobody => return None,
+        };
+        Some(Refusal::Overloaded { model: self.plan.model.clone(), code, retry_after })
+    }
+
+    fn asker(&self, door: &Door) -> Asker {
+        let (spec, headers) = (door.spec(), &self.parts.headers);
+        let since = self.log.started().elapsed();
+        // No engine got it, and so it can wait for one to come.
+        let may_be_held = self.sent == 0 && matches!(self.cause, None | Some(Cause::Connect));
+        let hold = if may_be_held { spec.hold.saturating_sub(since) } else { Duration::ZERO };
+        let tenant = spec.tenant_header.as_ref().and_then(|name| headers.get(name));
+        let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = number(headers, spec.timeout_header.as_ref(), door, Unread::Timeout, seconds);
+        let patience = timeout.map(|timeout| timeout.saturating_sub(since));
+        let priority =
+            number(headers, spec.priority_header.as_ref(), door, Unread::Priority, priority);
+        Asker {
+            priority: priority.unwrap_or(0),
+            tenant: tenant.map_or(0, |name| digest(name.as_bytes())),
+            patience: left.into_iter().chain(patience).min(),
+            hold,
+            cost: self.plan.prompt_tokens(),
+            goes_ahead: self.cause.is_some(),
+        }
+    }
+}
+
+fn number<T>(
+    headers: &HeaderMap,
+    name: Option<&HeaderName>,
+    door: &Door,
+    which: Unread,
+    read: fn(&str) -> Option<T>,
+) -> Option<T> {
+    let value = headers.get(name?)?;
+    let number = value.to_str().ok().and_then(|text| read(text.trim()));
+    if number.is_none() {
+        door.unread(which, &String::from_utf8_lossy(value.as_bytes()));
+    }
+    number
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.parse().ok()?).ok()
+}
+
+fn priority(text: &str) -> Option<i32> {
+    let number: i32 = text.parse().ok()?;
+    Some(number.clamp(-MAX_PRIORITY, MAX_PRIORITY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_headers() {
+        assert_eq!(seconds("0.25"), Some(Duration::from_millis(250)));
+        assert_eq!(seconds("600"), Some(Duration::from_secs(600)));
+        assert_eq!(priority("-7"), Some(-7));
+        assert_eq!(priority("2147483647"), Some(MAX_PRIORITY));
+        for text in ["", "-1", "NaN", "inf", "1e400", "soon"] {
+            assert_eq!(seconds(text), None, "{text}");
+        }
+        for text in ["", "1.5", "high", "99999999999"] {
+            assert_eq!(priority(text), None, "{text}");
+        }
+    }
+}
