@@ -59,6 +59,8 @@ pub struct Asker {
 pub enum NoRoom {
     /// All that could serve it are at their limits.
     Full,
+    /// All are, whatever is asked for.
+    FullForAll,
     /// None could serve it.
     Nobody,
 }
@@ -193,12 +195,15 @@ impl Admission {
         self.queue.lock().tally
     }
 
-    /// There may be room: the one whose turn it is tries.
+    /// There may be room: the one whose turn it is tries. While one is trying, it is told of the bell
+    /// when it is back, so that nobody gets the room whose turn comes later.
     pub(crate) fn ring(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.bells.fetch_add(1, Ordering::SeqCst);
             self.passes.store(0, Ordering::Relaxed);
-            self.call_next();
+            if self.queue.lock().called == 0 {
+                self.call_next();
+            }
         }
     }
 
@@ -229,12 +234,8 @@ impl Admission {
                 Ok(found) => return Turn { result: Ok(found), waited: None },
                 Err(none) => why = Some(none),
             }
-            if why == Some(NoRoom::Full) && self.spec.places == 0 {
-                let mut state = self.queue.lock();
-                state.tally.overloaded += 1;
-                let retry_after = state.until_room(self.now());
-                let result = Err(TurnedAway::Overloaded { retry_after });
-                return Turn { result, waited: None };
+            if let Some(turned_away) = why.and_then(|why| self.refuses(asker, why)) {
+                return Turn { result: Err(turned_away), waited: None };
             }
         }
         let mut waiter = Waiter::new(self, asker);
@@ -243,9 +244,26 @@ impl Admission {
         Turn { result, waited }
     }
 
+    /// Whether it cannot even wait.
+    fn refuses(&self, asker: Asker, why: NoRoom) -> Option<TurnedAway> {
+        match why {
+            NoRoom::Full | NoRoom::FullForAll if self.spec.places == 0 => {
+                let mut state = self.queue.lock();
+                state.tally.overloaded += 1;
+                Some(TurnedAway::Overloaded { retry_after: state.until_room(self.now()) })
+            }
+            NoRoom::Nobody if asker.hold.is_zero() => {
+                // That no other engine is left for it is no news of the pool.
+                self.queue.lock().tally.nobody += u64::from(!asker.goes_ahead);
+                Some(TurnedAway::Nobody)
+            }
+            NoRoom::Full | NoRoom::FullForAll | NoRoom::Nobody => None,
+        }
+    }
+
     fn patience(&self, asker: Asker, why: NoRoom) -> Duration {
         let most = match why {
-            NoRoom::Full => self.spec.max_wait,
+            NoRoom::Full | NoRoom::FullForAll => self.spec.max_wait,
             NoRoom::Nobody => asker.hold,
         };
         asker.patience.map_or(most, |patience| patience.min(most))
@@ -331,12 +349,12 @@ impl<'a> Waiter<'a> {
         let Asker { tenant, cost, goes_ahead, .. } = self.asker;
         let priority = if goes_ahead { i32::MAX } else { self.asker.priority };
         let now = self.admission.now();
-        let is_only = {
+        let (is_only, nobody_tries) = {
             let mut state = self.admission.queue.lock();
             if let Some(place) = self.place {
                 state.queue.put_back(place, cost, bell);
                 state.called -= 1;
-                false
+                (false, state.called == 0)
             } else {
                 let waiting = Waiting { priority, tenant, deadline, cost };
                 self.place = state.queue.enter(waiting, bell);
@@ -347,18 +365,21 @@ impl<'a> Waiter<'a> {
                     return Err(TurnedAway::QueueFull { retry_after });
                 }
                 // Those it came behind are gone meanwhile, and what they left nobody took.
-                state.queue.len() == 1 && state.called == 0
+                (state.queue.len() == 1, state.called == 0)
             }
         };
         // Nor must a bell between the last attempt and the entry be missed.
-        if is_only || self.admission.bells.load(Ordering::SeqCst) != self.heard {
-            self.heard = self.admission.bells.load(Ordering::SeqCst);
+        let bells = self.admission.bells.load(Ordering::SeqCst);
+        if nobody_tries && (is_only || bells != self.heard) {
             self.admission.call_next();
         }
         Ok(called)
     }
 
     fn may_pass_on(&mut self, why: NoRoom) -> bool {
+        if why == NoRoom::FullForAll {
+            return false;
+        }
         if why == NoRoom::Full {
             let served = self.admission.queue.lock().tally.served;
             if served - *self.failed_at.get_or_insert(served) >= MAX_OVERTAKEN {
@@ -387,7 +408,7 @@ impl<'a> Waiter<'a> {
                 state.tally.nobody += 1;
                 TurnedAway::Nobody
             }
-            NoRoom::Full => {
+            NoRoom::Full | NoRoom::FullForAll => {
                 state.tally.waited_too_long += 1;
                 TurnedAway::WaitedTooLong { retry_after: state.until_room(now) }
             }

@@ -171,7 +171,8 @@ impl<'a> Tries<'a> {
             None => self.once_more().await,
         };
         let Some(chosen) = chosen else {
-            self.log.no_retry = self.cause.map(|_| "no_endpoint");
+            let why = if self.no_room().is_some() { "no_room" } else { "no_endpoint" };
+            self.log.no_retry = self.cause.map(|_| why);
             return None;
         };
         self.is_within_budget(RetryBudget::take).then_some(chosen)

@@ -126,7 +126,7 @@ fn answer(
         if let Some(rank) = endpoint.rank() {
             add_header(&mut head.headers, "x-kvasir-rank", &rank.to_string());
         }
-        add_header(&mut head.headers, "x-kvasir-reason", &reason(&decision, log.level, log.tokens));
+        add_header(&mut head.headers, "x-kvasir-reason", &reason(&decision, &log));
     }
     let pool = &plan.resolved.pool;
     // The engine may keep what it answers.
@@ -147,7 +147,8 @@ fn answer(
 }
 
 /// The text of `x-kvasir-reason`.
-fn reason(decision: &Decision, level: &str, tokens: &str) -> String {
+fn reason(decision: &Decision, log: &AccessLog) -> String {
+    let AccessLog { level, tokens, waited, .. } = log;
     let Decision { id, policy, reason, detail, overlap, pending, trust, prompt_tokens, .. } =
         decision;
     let id = id.map(|id| format!("; decision={id}")).unwrap_or_default();
@@ -155,9 +156,11 @@ fn reason(decision: &Decision, level: &str, tokens: &str) -> String {
     let detail = if detail.is_empty() { String::new() } else { format!("; detail={detail}") };
     let miss = decision.misses().next().map(|(_, miss)| format!("; miss={miss}"));
     let miss = miss.unwrap_or_default();
+    let waited = waited.map(|waited| format!("; waited_ms={}", waited.as_millis()));
+    let waited = waited.unwrap_or_default();
     format!(
         "policy={policy}; reason={}{detail}{miss}; overlap={}{pending}; prompt={prompt_tokens}; level={level}; \
-         tokens={tokens}; trust={trust}{id}",
+         tokens={tokens}; trust={trust}{id}{waited}",
         reason.as_str(),
         overlap.resident(),
     )

@@ -3,14 +3,15 @@
 use std::time::{Duration, Instant};
 
 use kvasir_testkit::client::{RawClient, Response};
-use kvasir_testkit::engine::metrics::Load;
-use kvasir_testkit::engine::{EngineConfig, FakeEngine, Recorded, Reply};
+use kvasir_testkit::engine::{EngineConfig, FakeEngine, Load, Recorded, Reply};
 use serde_json::{Value, json};
 
 use crate::harness::{COMPLETIONS, Gateway, SOON, completion, ids, pool, until};
 
 /// How long an engine takes for a request.
 const WORK: Duration = Duration::from_millis(200);
+/// The same for the first one, behind which others gather.
+const LONG: Duration = Duration::from_millis(1_500);
 
 async fn engines(count: usize) -> Vec<FakeEngine> {
     let mut engines = Vec::new();
@@ -75,6 +76,7 @@ async fn who_waits_is_served_by_priority_and_no_engine_sees_two_at_once() {
     let limits = json!({"endpoint": {"max_requests": 1}, "queue": {"places": 8, "max_wait_ms": 60000},
         "priority_header": "x-priority"});
     let gateway = over(&engines, limits).await;
+    engines.iter().for_each(|engine| engine.push([Reply::after(LONG)]));
     let mut clients = Vec::new();
     for name in ["at once", "at once"] {
         clients.push(sent(&gateway, name, &[]).await);
@@ -90,6 +92,7 @@ async fn who_waits_is_served_by_priority_and_no_engine_sees_two_at_once() {
     for (name, priority) in later {
         clients.push(sent(&gateway, name, &[("x-priority", priority)]).await);
     }
+    waiting(&gateway, 8.0).await;
     for mut client in clients {
         assert_eq!(client.response().await.unwrap().status, 200);
     }
@@ -117,6 +120,7 @@ async fn tenants_share_what_there_is() {
     let limits = json!({"max_requests": 1, "queue": {"places": 20, "max_wait_ms": 60000},
         "tenant_header": "x-tenant-id"});
     let gateway = over(&engines, limits).await;
+    engines[0].push([Reply::after(LONG)]);
     let mut clients = vec![sent(&gateway, "at once", &[]).await];
     engines[0].wait_for(1, SOON).await;
     for (count, name) in
@@ -178,7 +182,10 @@ async fn who_finds_the_queue_full_or_waits_too_long_is_told_when_to_come_again()
     assert!(refused.head.header("retry-after").is_some());
     // The client of the one at work leaves: that is room.
     at_work.close();
-    assert_eq!(queued.response().await.unwrap().status, 200);
+    let answer = queued.response().await.unwrap();
+    assert_eq!(answer.status, 200);
+    let reason = answer.head.header("x-kvasir-reason").unwrap();
+    assert!(reason.contains("; waited_ms="), "{reason}");
     assert_eq!(engines[0].requests().len(), 2);
     gateway.until_idle().await;
 }
@@ -301,11 +308,10 @@ async fn a_retry_waits_for_room_before_all_others() {
     let limits = json!({"endpoint": {"max_requests": 1}, "queue": {"places": 8, "max_wait_ms": 60000},
         "priority_header": "x-priority"});
     let gateway = over(&engines, limits).await;
-    let long = Duration::from_millis(1_500);
     let reset = || Reply::Delayed(Duration::from_millis(500), Box::new(Reply::ResetBeforeHead));
     for engine in &engines {
-        engine.set_handler(move |request| match request.header("x-name") {
-            "long" => Some(Reply::after(long)),
+        engine.set_handler(|request| match request.header("x-name") {
+            "long" => Some(Reply::after(LONG)),
             _ => None,
         });
     }
@@ -318,7 +324,7 @@ async fn a_retry_waits_for_room_before_all_others() {
     .await;
     let idle = engines.iter().position(|engine| engine.requests().is_empty()).unwrap();
     // It breaks off twice and is then left to nobody for long: what waits goes to the other one too.
-    engines[idle].push([reset(), Reply::after(Duration::from_secs(6))]);
+    engines[idle].push([reset(), Reply::after(Duration::from_secs(3))]);
     clients.push(sent(&gateway, "again", &[]).await);
     engines[idle].wait_for(1, SOON).await;
     for name in ["urgent", "urgent"] {

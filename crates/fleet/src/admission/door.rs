@@ -139,7 +139,7 @@ impl Door {
             }
             // Not all that an attempt takes, where many wait and are called in vain.
             if self.spec.limits.are_all_reached(&members) {
-                return Err(NoRoom::Full);
+                return Err(NoRoom::FullForAll);
             }
             attempt()
         };

@@ -175,7 +175,7 @@ impl Drop for Guest {
 #[test]
 fn room_is_never_lost_whoever_leaves_when() {
     run(async {
-        let spec = QueueSpec { places: 64, max_wait: Duration::from_secs(20), ..SPEC };
+        let spec = QueueSpec { places: 64, max_wait: Duration::from_secs(20) };
         let room = Room::of(spec, 3);
         let mut seed = 7_u64;
         let mut random = move |most: u64| {
@@ -265,7 +265,9 @@ fn what_asks_for_much_is_overtaken_for_so_long() {
             tokio::task::spawn_local(async move {
                 let all = || {
                     let free = room.free.get();
-                    if free < 3 { Err(NoRoom::Full) } else { Ok(room.free.set(free - 3)) }
+                    let left = free.checked_sub(3).ok_or(NoRoom::Full)?;
+                    room.free.set(left);
+                    Ok(())
                 };
                 room.admission.admit(asker(1, 0), all).await.result
             })
@@ -343,4 +345,46 @@ fn no_bell_is_missed_under_threads() {
     assert!(began.elapsed() < spec.max_wait, "somebody slept through a bell");
     assert_eq!((shared.0.waiting(), shared.1.load(Ordering::SeqCst)), (0, 2));
     assert!(shared.2.load(Ordering::SeqCst) <= 2);
+}
+
+#[test]
+fn room_that_comes_while_the_first_tries_in_vain_is_for_the_first() {
+    run(async {
+        let room = Room::of(SPEC, 0);
+        let served = Rc::new(std::cell::RefCell::new(Vec::new()));
+        // A bell that means nothing has it try in vain, and room comes just after it has looked.
+        let too_late = Rc::new(Cell::new(false));
+        let first = {
+            let (room, served) = (room.clone(), Rc::clone(&served));
+            let too_late = Rc::clone(&too_late);
+            tokio::task::spawn_local(async move {
+                let attempt = || {
+                    let seen = room.take();
+                    if too_late.take() {
+                        assert!(seen.is_err());
+                        room.leave(1);
+                    }
+                    seen.map_err(|_| NoRoom::FullForAll)
+                };
+                room.admission.admit(asker(9, 0), attempt).await.result.unwrap();
+                served.borrow_mut().push("first");
+            })
+        };
+        settle().await;
+        let second = {
+            let (room, served) = (room.clone(), Rc::clone(&served));
+            tokio::task::spawn_local(async move {
+                room.enter(asker(0, 0)).await.unwrap();
+                served.borrow_mut().push("second");
+            })
+        };
+        settle().await;
+        too_late.set(true);
+        room.admission.ring();
+        settle().await;
+        assert_eq!(*served.borrow(), ["first"]);
+        room.leave(1);
+        first.await.unwrap();
+        second.await.unwrap();
+    });
 }

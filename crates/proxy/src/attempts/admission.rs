@@ -77,7 +77,7 @@ impl Tries<'_> {
             patience: left.into_iter().chain(patience).min(),
             hold,
             cost: self.plan.prompt_tokens(),
-            goes_ahead: self.cause.is_some(),
+            goes_ahead: self.cause.is_some() || self.waited,
         }
     }
 }
