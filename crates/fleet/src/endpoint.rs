@@ -1,7 +1,8 @@
 //! One place a request can be sent to: an engine, or one data-parallel rank of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
 use http::uri::Authority;
 use kvasir_balance::EndpointId;
@@ -19,8 +20,10 @@ use crate::load::{FirstTokens, LoadCounters, Rates};
 use crate::parity::Stamp;
 use crate::parity::hits::HitParity;
 use crate::pending::PendingSlot;
+use crate::pool::Shared;
 use crate::rank_stream::RankStream;
 use crate::signals::Signals;
+use crate::spec::AdminState;
 
 mod parity;
 
@@ -35,7 +38,8 @@ pub struct Endpoint {
     rank: Option<u32>,
     /// Whether requests must name the rank in a header.
     by_header: bool,
-    load: LoadCounters,
+    state: AtomicU8,
+    load: Arc<LoadCounters>,
     pending: PendingSlot,
     rates: Rates,
     first_tokens: FirstTokens,
@@ -78,14 +82,18 @@ impl Endpoint {
         rank: Option<u32>,
         by_header: bool,
         streams: Vec<Arc<RankStream>>,
-        pending: PendingSlot,
+        state: AdminState,
+        shared: &Shared,
     ) -> Self {
-        let id = EndpointId::of(&name_of(engine.url(), rank));
+        let name = name_of(engine.url(), rank);
+        let (load, pending) = (shared.accounts.of(&name), shared.pending.slot());
+        let id = EndpointId::of(&name);
         Self {
             engine,
             rank,
             by_header,
-            load: LoadCounters::default(),
+            state: AtomicU8::new(state as u8),
+            load,
             pending,
             rates: Rates::default(),
             first_tokens: FirstTokens::default(),
@@ -143,10 +151,34 @@ impl Endpoint {
         self.load.in_flight()
     }
 
-    /// Prompt tokens sent there whose answer has not begun.
+    /// Those of them whose prompt is computed: it generates for them. Of answers that come as a
+    /// whole the moment is predicted.
+    #[must_use]
+    pub fn decoding(&self) -> u32 {
+        self.load.at(Instant::now()).decoding
+    }
+
+    /// Prompt tokens sent there and not computed yet: until the answer begins, or, where it comes as
+    /// a whole, until the predicted end of the prefill.
     #[must_use]
     pub fn queued_prefill_tokens(&self) -> u64 {
-        self.load.queued_prefill_tokens()
+        self.load.at(Instant::now()).queued_prefill_tokens
+    }
+
+    /// Whether an operator lets requests go there.
+    #[must_use]
+    pub fn state(&self) -> AdminState {
+        AdminState::of(self.state.load(Ordering::Relaxed))
+    }
+
+    /// Lets requests go there, or only those of pinned conversations, or none. It holds until the
+    /// configuration says something else than before.
+    pub fn set_state(&self, state: AdminState) {
+        let before = AdminState::of(self.state.swap(state as u8, Ordering::Relaxed));
+        if before != state {
+            let (endpoint, before, now) = (self.name(), before.as_str(), state.as_str());
+            tracing::info!(endpoint, before, now, "administrative state changed");
+        }
     }
 
     /// What the engine says of itself; `None` before it was first asked.
@@ -252,7 +284,11 @@ impl Endpoint {
     /// Whether a request for `model` may go there; the reason if not.
     #[must_use]
     pub fn exclusion(&self, model: &str) -> Option<Exclusion> {
-        self.engine.exclusion(model)
+        match self.state() {
+            AdminState::Active => self.engine.exclusion(model),
+            AdminState::Drain => self.engine.exclusion(model).or(Some(Exclusion::Draining)),
+            AdminState::Disabled => Some(Exclusion::Disabled),
+        }
     }
 
     pub(crate) fn load(&self) -> &LoadCounters {

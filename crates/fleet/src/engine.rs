@@ -61,6 +61,10 @@ pub enum Exclusion {
     Silent,
     /// The prompt is longer than its context.
     ContextTooLong,
+    /// It takes no new conversations; those pinned to it go on.
+    Draining,
+    /// It was taken out of service.
+    Disabled,
     /// This request already failed there.
     Tried,
     /// The request goes on from what another engine has stored.
@@ -76,6 +80,8 @@ impl From<&Exclusion> for kvasir_balance::Exclusion {
             Exclusion::Failing => Self::Failing,
             Exclusion::Silent => Self::Silent,
             Exclusion::ContextTooLong => Self::ContextTooLong,
+            Exclusion::Draining => Self::Draining,
+            Exclusion::Disabled => Self::Disabled,
             Exclusion::Tried => Self::Tried,
             Exclusion::NotOwner => Self::NotOwner,
         }

@@ -17,6 +17,7 @@ mod application;
 mod apply;
 mod asked;
 mod card;
+mod changes;
 mod credit;
 mod decision_log;
 mod endpoint;
@@ -40,10 +41,13 @@ mod rank_stream;
 mod ranks;
 mod refill;
 mod registry;
+mod roster;
 mod samples;
+mod seat;
 mod selecting;
 mod signals;
 mod spec;
+mod supervised;
 mod task;
 #[cfg(test)]
 mod test_events;
@@ -54,6 +58,7 @@ mod tokenizer;
 pub use self::apply::Applier;
 pub use self::asked::Asked;
 pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
+pub use self::changes::Changes;
 pub use self::decision_log::{DecisionLog, DecisionLogError, DecisionLogSpec};
 pub use self::endpoint::Endpoint;
 pub use self::engine::Exclusion;
@@ -73,7 +78,8 @@ pub use self::pool::{Chosen, Decision, Pool};
 pub use self::registry::{Fleet, FleetError, Resolved};
 pub use self::samples::{Sample, samples};
 pub use self::spec::{
-    EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec, RankAddressingKind, TokenSpec,
+    AdminState, EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec, RankAddressingKind,
+    TokenSpec,
 };
 pub use self::token_headers::TokenHeaders;
 pub use self::token_oracle::{

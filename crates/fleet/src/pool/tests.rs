@@ -7,51 +7,46 @@ use kvasir_kv_hash::KeySpace;
 use super::*;
 use crate::card::{Adapter, EngineCard, ServedModel};
 use crate::identity::BlockIdentity;
+use crate::ranks::Configured;
 use crate::spec::RankAddressing;
 
 const BLOCK: u32 = 16;
 
 struct Scene {
     engines: Vec<Arc<Ranks>>,
-    inventory: Arc<Inventory>,
-    pending: Arc<PendingPrefixes>,
+    shared: Shared,
 }
 
 impl Scene {
     /// Engines without events that say whether they cache prefixes.
     fn new(count: u16, prefix_caching: Option<bool>) -> Self {
         let inventory = Arc::new(Inventory::new(KeySpace::fixed(), Limits::default()));
-        let pending = Arc::<PendingPrefixes>::default();
+        let shared = Shared::new(inventory);
         let model = ServedModel { id: "m".to_owned(), root: None, max_model_len: None };
         let adapter = Adapter { name: "a".to_owned(), path: None };
         let (models, adapters) = (vec![model], vec![adapter]);
         let card = EngineCard { models, adapters, prefix_caching, ..EngineCard::default() };
         let engine = |port: u16| {
             let authority = format!("engine:{port}").parse().unwrap();
-            let (inventory, pending) = (Arc::clone(&inventory), Arc::clone(&pending));
-            let none = RankAddressing::None;
-            let ranks =
-                Ranks::new(authority, none, None, BlockIdentity::Tokens, inventory, pending)
-                    .unwrap();
+            let (none, configured) = (RankAddressing::None, Configured::default());
+            let identity = BlockIdentity::Tokens;
+            let ranks = Ranks::new(authority, none, configured, identity, shared.clone()).unwrap();
             ranks.engine().set_card(card.clone());
             ranks.endpoints()[0].set_block_size(BLOCK);
             Arc::new(ranks)
         };
-        Self { engines: (1..=count).map(engine).collect(), inventory, pending }
+        Self { engines: (1..=count).map(engine).collect(), shared }
     }
 
     fn pool(&self, policy: PolicyKind) -> Pool {
-        Pool::new(
-            "m".to_owned(),
-            &SelectionSpec::of(policy),
-            None,
-            self.engines.clone(),
-            Arc::new(ModelPrompts::new("m".to_owned(), None, kvasir_prompt::Limits::default())),
-            TokenSpec::default(),
-            Caches { inventory: Arc::clone(&self.inventory), pending: Arc::clone(&self.pending) },
-            1,
-            None,
-        )
+        self.pool_of(&SelectionSpec::of(policy))
+    }
+
+    fn pool_of(&self, selection: &SelectionSpec) -> Pool {
+        let prompts = ModelPrompts::new("m".to_owned(), None, kvasir_prompt::Limits::default());
+        let selecting = Selecting::new(selection, 1, None);
+        let state = PoolState::new(selecting, prompts, TokenSpec::default());
+        Pool::new("m".to_owned(), None, self.engines.clone(), self.shared.clone(), state)
     }
 
     fn endpoint(&self, place: usize) -> Arc<Endpoint> {

@@ -65,14 +65,7 @@ impl Scene {
         };
         let config = EngineConfig { tokenize: Some(Arc::new(tokenize)), ..EngineConfig::default() };
         let engine = FakeEngine::start(config).await.unwrap();
-        let endpoint = EndpointSpec {
-            authority: engine.addr().to_string().parse().unwrap(),
-            events: None,
-            poll_events: false,
-            ranks: None,
-            rank: None,
-            weight: 100,
-        };
+        let endpoint = EndpointSpec::at(engine.addr().to_string().parse().unwrap());
         let pool = PoolSpec {
             model: "tiny".to_owned(),
             selection: SelectionSpec::default(),
@@ -104,7 +97,7 @@ impl Scene {
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
         let checker = Checker {
-            pool: Arc::downgrade(&pool),
+            seat: Weak::new(),
             client: client(&EngineClient::new(Duration::from_secs(5)), None),
             mode: ParityMode::Sample,
             renderer: Arc::downgrade(&renderer),
