@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use http::HeaderValue;
-use kvasir_config::{Config, EndpointConfig, PoolConfig, RankAddressing, TokenParity};
+use kvasir_config::{
+    Config, EndpointConfig, EndpointState, PoolConfig, RankAddressing, TokenParity,
+};
 use kvasir_fleet::{
-    DecisionLog, DecisionLogSpec, EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec,
-    RankAddressingKind, TokenSpec,
+    AdminState, DecisionLog, DecisionLogSpec, EndpointSpec, EventSpec, FleetSpec, ParityMode,
+    PoolSpec, RankAddressingKind, TokenSpec,
 };
 use kvasir_inventory::Limits;
 use kvasir_proxy::{DEFAULT_HEAD_BYTES, Settings};
@@ -135,7 +137,7 @@ fn block_identity(identity: &kvasir_config::BlockIdentity) -> kvasir_fleet::Bloc
 
 fn endpoint_spec(endpoint: &EndpointConfig) -> EndpointSpec {
     let poll_events = endpoint.polls();
-    let EndpointConfig { url, events, replay, topic, bind, ranks, rank, weight } = endpoint;
+    let EndpointConfig { url, events, replay, topic, bind, ranks, rank, weight, state } = endpoint;
     EndpointSpec {
         authority: url.authority().clone(),
         events: events.clone().filter(|_| !poll_events).map(|publisher| EventSpec {
@@ -148,5 +150,10 @@ fn endpoint_spec(endpoint: &EndpointConfig) -> EndpointSpec {
         ranks: *ranks,
         rank: *rank,
         weight: *weight,
+        state: match state {
+            EndpointState::Active => AdminState::Active,
+            EndpointState::Drain => AdminState::Drain,
+            EndpointState::Disabled => AdminState::Disabled,
+        },
     }
 }

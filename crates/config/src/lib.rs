@@ -8,15 +8,18 @@
 //! the policies and of the engines' hash algorithms.
 
 mod decision_log;
+mod diff;
 mod endpoint;
 mod error;
+mod fixed;
 mod identity;
 mod inventory;
 mod model;
 mod secret;
 
 pub use self::decision_log::DecisionLogConfig;
-pub use self::endpoint::{EndpointConfig, EngineUrl, RankAddressing};
+pub use self::diff::{Difference, differences};
+pub use self::endpoint::{EndpointConfig, EndpointState, EngineUrl, RankAddressing};
 pub use self::error::ConfigError;
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;

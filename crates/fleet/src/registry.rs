@@ -168,3 +168,6 @@ pub enum FleetError {
     #[error("two pools know the blocks of {0} differently (`identity`)")]
     Identity(String),
 }
+
+#[cfg(test)]
+mod tests;

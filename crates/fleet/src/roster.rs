@@ -50,7 +50,7 @@ impl Roster {
     }
 
     /// Ends what is through with its requests; whether anybody is left.
-    async fn reap(&self) -> bool {
+    pub(crate) async fn reap(&self) -> bool {
         let (gone, any_left) = {
             let mut leaving = self.leaving.lock();
             let gone = leaving.engines.extract_if(.., |engine| engine.in_flight() == 0);

@@ -68,7 +68,7 @@ pub(crate) async fn try_engines(
             break;
         }
     }
-    Err(failures.refusal(&plan.model))
+    Err(failures.refusal(&plan.model, || pool.why_none(&plan.model)))
 }
 
 /// The engine that keeps what the request goes on from, if it can be chosen.
@@ -110,12 +110,12 @@ impl Failures {
     }
 
     /// An engine that took the request weighs more than one that was not there.
-    fn refusal(self, model: &str) -> Refusal {
+    fn refusal(self, model: &str, why_none: impl FnOnce() -> String) -> Refusal {
         let model = model.to_owned();
         match (self.last_break, self.last_refusal) {
             (Some(why), _) => Refusal::EngineBroke { model, why },
             (None, Some(why)) => Refusal::NoEndpoint { model, why },
-            (None, None) => Refusal::NoEndpoint { model, why: "none is in service".to_owned() },
+            (None, None) => Refusal::NoEndpoint { model, why: why_none() },
         }
     }
 }

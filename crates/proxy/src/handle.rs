@@ -9,7 +9,7 @@ use kvasir_fleet::{Chosen, Decision};
 use kvasir_prompt::Api;
 
 use crate::access_log::AccessLog;
-use crate::app::App;
+use crate::app::{App, Now};
 use crate::attempts::try_engines;
 use crate::forward::Started;
 use crate::owners::Owner;
@@ -23,11 +23,12 @@ use crate::{headers, own, request_body};
 /// Answers one request.
 pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
-    let route = route(&parts.method, parts.uri.path(), &app.settings.forward_paths);
+    let now = app.now();
+    let route = route(&parts.method, parts.uri.path(), &now.settings.forward_paths);
     match route {
-        Route::Models => return own::models(&app.fleet()),
+        Route::Models => return own::models(&now.fleet),
         Route::Health => return own::health(),
-        Route::Ready => return own::ready(&app.fleet()),
+        Route::Ready => return own::ready(&now.fleet, app.is_stopping()),
         Route::Metrics => return own::metrics(app.metrics()),
         Route::Api(_)
         | Route::Stored
@@ -37,8 +38,10 @@ pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Respons
     }
     let mut log = AccessLog::begin(parts.method.clone(), parts.uri.path(), &parts.headers);
     let planned = match route {
-        Route::Api(api) => Plan::read(&app, &parts, body, Some(api), &mut log).await,
-        Route::Forward | Route::Stored => Plan::read(&app, &parts, body, None, &mut log).await,
+        Route::Api(api) => Plan::read(&app, &now, &parts, body, Some(api), &mut log).await,
+        Route::Forward | Route::Stored => {
+            Plan::read(&app, &now, &parts, body, None, &mut log).await
+        }
         Route::WrongMethod { allow } => {
             request_body::discard(body, waits(&parts.headers)).await;
             Err(Refusal::WrongMethod { method: parts.method.to_string(), allow })
@@ -53,7 +56,7 @@ pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Respons
             Ok((started, chosen)) => {
                 let stores = matches!(route, Route::Api(Api::Responses));
                 let model = stores.then(|| plan.resolved.pool.model());
-                return answer(&app, started, chosen, model, plan.judge.clone(), log);
+                return answer(&app, &now, started, chosen, model, plan.judge.clone(), log);
             }
             Err(refusal) => refusal,
         },
@@ -66,6 +69,7 @@ pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Respons
 /// The engine's answer, on its way. `stores`: the model whose engine may keep what it answers.
 fn answer(
     app: &App,
+    now: &Now,
     started: Started,
     chosen: Chosen,
     stores: Option<&str>,
@@ -86,7 +90,7 @@ fn answer(
     reservation.first_data(is_stream && head.status.is_success());
     log.first_data(is_stream);
     log.status = head.status.as_u16();
-    if app.settings.decision_headers {
+    if now.settings.decision_headers {
         let endpoint = reservation.endpoint();
         add_header(&mut head.headers, "x-kvasir-endpoint", endpoint.url());
         if let Some(rank) = endpoint.rank() {

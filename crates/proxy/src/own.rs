@@ -17,13 +17,18 @@ pub(crate) fn health() -> Response<AnswerBody> {
     json_answer(StatusCode::OK, &json!({ "status": "ok" }))
 }
 
-/// `GET /readyz`: some pool can take a request. One engine more or less makes no difference.
-pub(crate) fn ready(fleet: &Fleet) -> Response<AnswerBody> {
+/// `GET /readyz`: some pool can take a request, and the gateway is not about to stop. One engine more
+/// or less makes no difference.
+pub(crate) fn ready(fleet: &Fleet, stopping: bool) -> Response<AnswerBody> {
     let pools: serde_json::Map<String, Value> =
         fleet.pools().iter().map(|pool| (pool.model().to_owned(), pool_state(pool))).collect();
-    let ready = fleet.pools().iter().any(|pool| pool.is_ready());
+    let ready = !stopping && fleet.pools().iter().any(|pool| pool.is_ready());
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    json_answer(status, &json!({ "ready": ready, "pools": pools }))
+    let mut state = json!({ "ready": ready, "pools": pools });
+    if stopping {
+        state["stopping"] = true.into();
+    }
+    json_answer(status, &state)
 }
 
 /// `GET /metrics`.

@@ -43,7 +43,7 @@ pub async fn serve(
         }
     }
     drop(listener);
-    tracing::info!(open = graceful.count(), ?grace, "stopping: requests in flight may finish");
+    tracing::info!(open = graceful.count(), "stopping: requests in flight may finish");
     if tokio::time::timeout(grace, graceful.shutdown()).await.is_err() {
         tracing::warn!("stopped with requests in flight");
     }
@@ -63,7 +63,7 @@ fn serve_connection(app: &Arc<App>, stream: TcpStream, graceful: &GracefulShutdo
     }
     let app = Arc::clone(app);
     // hyper takes no less.
-    let head_bytes = app.settings.max_head_bytes.max(8_192);
+    let head_bytes = app.now().settings.max_head_bytes.max(8_192);
     let service = service_fn(move |request| {
         let app = Arc::clone(&app);
         async move { Ok::<_, Infallible>(handle(app, request).await) }

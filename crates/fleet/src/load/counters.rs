@@ -182,3 +182,6 @@ impl Accounts {
         counters
     }
 }
+
+#[cfg(test)]
+mod tests;

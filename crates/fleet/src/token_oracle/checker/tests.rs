@@ -43,6 +43,7 @@ fn harmony(name: &str) -> PathBuf {
 struct Scene {
     engine: FakeEngine,
     _fleet: Fleet,
+    _seat: Arc<Seat>,
     pool: Arc<Pool>,
     renderer: Arc<Renderer>,
     checker: Checker,
@@ -96,8 +97,9 @@ impl Scene {
             assert!(Instant::now() < end, "no tokenizer, or no engine");
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
+        let seat = Arc::new(Seat::new(Arc::clone(&pool)));
         let checker = Checker {
-            seat: Weak::new(),
+            seat: Arc::downgrade(&seat),
             client: client(&EngineClient::new(Duration::from_secs(5)), None),
             mode: ParityMode::Sample,
             renderer: Arc::downgrade(&renderer),
@@ -105,7 +107,7 @@ impl Scene {
             told: true,
             again: Duration::from_millis(10),
         };
-        Self { engine, _fleet: fleet, pool, renderer, checker }
+        Self { engine, _fleet: fleet, _seat: seat, pool, renderer, checker }
     }
 
     fn states(&self) -> [Parity; 2] {
