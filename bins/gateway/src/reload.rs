@@ -3,7 +3,7 @@
 use std::fs::Metadata;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
@@ -113,6 +113,7 @@ impl Reloader {
     }
 
     async fn reload(&mut self, path: &Path, asked: bool) {
+        let began = Instant::now();
         let (args, started, log) =
             (self.args.clone(), self.started.clone(), self.decision_log.clone());
         let read = tokio::task::spawn_blocking(move || read(&args, &started, log));
@@ -134,7 +135,8 @@ impl Reloader {
         for key in held {
             tracing::warn!(key, "needs a restart; the rest of the configuration is in effect");
         }
-        tracing::info!(file = %path.display(), %changes, "configuration is in effect");
+        let took_ms = began.elapsed().as_millis();
+        tracing::info!(file = %path.display(), %changes, took_ms, "configuration is in effect");
         self.running.store(Arc::new(config));
         self.text = text;
         count("applied");

@@ -28,10 +28,10 @@ const NO_BOUND: Duration = Duration::from_secs(u32::MAX as u64);
 pub(crate) fn run(config: Config, text: String, fleet: FleetSpec, args: ServeArgs) -> Result<End> {
     let decision_log = fleet.decision_log.clone();
     let metrics = telemetry::start_metrics()?;
-    let metrics_page = Arc::clone(&metrics.page);
     let space = KeySpace::new(spec::random()?);
     let inventory = Arc::new(Inventory::new(space, spec::limits(&config)));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let metrics_page = telemetry::with_tasks(Arc::clone(&metrics.page), runtime.handle());
     let ended = runtime.block_on(async move {
         let listener = TcpListener::bind(config.listen)
             .await

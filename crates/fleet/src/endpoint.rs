@@ -38,7 +38,10 @@ pub struct Endpoint {
     rank: Option<u32>,
     /// Whether requests must name the rank in a header.
     by_header: bool,
-    state: AtomicU8,
+    /// By the newest configuration.
+    configured: AtomicU8,
+    /// What was said since, of more weight than any configuration; [`BY_CONFIGURATION`] for nothing.
+    by_hand: AtomicU8,
     load: Arc<LoadCounters>,
     pending: PendingSlot,
     rates: Rates,
@@ -55,6 +58,9 @@ pub struct Endpoint {
     /// Tokens behind a block that are part of its identity.
     lookahead: AtomicU32,
 }
+
+/// No state was set by hand.
+const BY_CONFIGURATION: u8 = u8::MAX;
 
 /// The last scrape and how much of what it counts was ours.
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,7 +98,8 @@ impl Endpoint {
             engine,
             rank,
             by_header,
-            state: AtomicU8::new(state as u8),
+            configured: AtomicU8::new(state as u8),
+            by_hand: AtomicU8::new(BY_CONFIGURATION),
             load,
             pending,
             rates: Rates::default(),
@@ -168,15 +175,38 @@ impl Endpoint {
     /// Whether an operator lets requests go there.
     #[must_use]
     pub fn state(&self) -> AdminState {
-        AdminState::of(self.state.load(Ordering::Relaxed))
+        self.state_in(AdminState::of(self.configured.load(Ordering::Relaxed)))
     }
 
-    /// Lets requests go there, or only those of pinned conversations, or none. It holds until the
-    /// configuration says something else than before.
+    /// The same to a pool that was told so of it: a request that is under way while the configuration
+    /// changes goes by the one it began with.
+    pub(crate) fn state_in(&self, configured: AdminState) -> AdminState {
+        match self.by_hand.load(Ordering::Relaxed) {
+            BY_CONFIGURATION => configured,
+            state => AdminState::of(state),
+        }
+    }
+
+    /// Lets requests go there, or only those of pinned conversations, or none, at once and in all
+    /// pools. It holds until the configuration says something else than before.
     pub fn set_state(&self, state: AdminState) {
-        let before = AdminState::of(self.state.swap(state as u8, Ordering::Relaxed));
-        if before != state {
-            let (endpoint, before, now) = (self.name(), before.as_str(), state.as_str());
+        let before = self.state();
+        self.by_hand.store(state as u8, Ordering::Relaxed);
+        self.note_state(before);
+    }
+
+    /// The configuration says something else than before.
+    pub(crate) fn configure_state(&self, state: AdminState) {
+        let before = self.state();
+        self.configured.store(state as u8, Ordering::Relaxed);
+        self.by_hand.store(BY_CONFIGURATION, Ordering::Relaxed);
+        self.note_state(before);
+    }
+
+    fn note_state(&self, before: AdminState) {
+        let now = self.state();
+        if before != now {
+            let (endpoint, before, now) = (self.name(), before.as_str(), now.as_str());
             tracing::info!(endpoint, before, now, "administrative state changed");
         }
     }
@@ -284,7 +314,12 @@ impl Endpoint {
     /// Whether a request for `model` may go there; the reason if not.
     #[must_use]
     pub fn exclusion(&self, model: &str) -> Option<Exclusion> {
-        match self.state() {
+        self.exclusion_in(self.state(), model)
+    }
+
+    /// The same in this state.
+    pub(crate) fn exclusion_in(&self, state: AdminState, model: &str) -> Option<Exclusion> {
+        match state {
             AdminState::Active => self.engine.exclusion(model),
             AdminState::Drain => self.engine.exclusion(model).or(Some(Exclusion::Draining)),
             AdminState::Disabled => Some(Exclusion::Disabled),

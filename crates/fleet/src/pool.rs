@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
+use http::uri::Authority;
 use kvasir_balance::{
     Candidate, DEFAULT_PROMPT_TOKENS, Load, Members, Miss, Needs, Note, Reason, SessionSource,
     even_out, expected_rate, next_typical_prompt,
@@ -36,6 +37,8 @@ pub struct Pool {
     authorization: Option<HeaderValue>,
     engines: Vec<Arc<Ranks>>,
     members: ArcSwap<Vec<Arc<Endpoint>>>,
+    /// What the configuration it was built from says of engines that are not simply active.
+    states: Vec<(Authority, AdminState)>,
     shared: Shared,
     state: PoolState,
 }
@@ -141,7 +144,30 @@ impl Pool {
         state: PoolState,
     ) -> Self {
         let members = ArcSwap::from_pointee(members_of(&engines));
-        Self { model, authorization, engines, members, shared, state }
+        let states = Vec::new();
+        Self { model, authorization, engines, members, states, shared, state }
+    }
+
+    /// The same with engines in these states.
+    pub(crate) fn with_states(mut self, states: Vec<(Authority, AdminState)>) -> Self {
+        self.states = states;
+        self
+    }
+
+    /// What it was told of its engines.
+    pub(crate) fn states(&self) -> &[(Authority, AdminState)] {
+        &self.states
+    }
+
+    /// Whether a request for `model` may go to one of its members; the reason if not.
+    #[must_use]
+    pub fn exclusion(&self, member: &Endpoint, model: &str) -> Option<Exclusion> {
+        member.exclusion_in(self.state_of(member), model)
+    }
+
+    fn state_of(&self, member: &Endpoint) -> AdminState {
+        let told = self.states.iter().find(|(engine, _)| engine == member.authority());
+        member.state_in(told.map_or(AdminState::Active, |(_, state)| *state))
     }
 
     /// What another pool for the same model can go on with.
@@ -225,7 +251,7 @@ impl Pool {
         self.members
             .load()
             .iter()
-            .any(|member| member.has_answered() && member.exclusion(&self.model).is_none())
+            .any(|member| member.has_answered() && self.exclusion(member, &self.model).is_none())
     }
 
     /// What its policies read of requests, or others could that are tried on its decision log:
@@ -257,8 +283,10 @@ impl Pool {
     }
 
     /// Chooses an endpoint for a request for `model` (the pool's, or an adapter) and commits the
-    /// request's load and its prompt, as pending there, to it, in one step: the next request sees
-    /// both.
+    /// request's load and its prompt, as pending there, to it, in one step: the pool's next request
+    /// sees both. Pools that share an engine have a lock each: of what others commit while it is made
+    /// a choice may miss something, so that an engine's load exceeds what this pool took it for by at
+    /// most as many requests as they decide in that time (microseconds).
     ///
     /// `tried` are endpoints where this request already failed: other ranks of their engines are
     /// not better. Endpoints that fail or stay silent
@@ -315,11 +343,11 @@ impl Pool {
             {
                 return Some(Exclusion::ContextTooLong);
             }
-            match member.exclusion(model) {
+            match self.exclusion(member, model) {
                 // What it has stored, no other has.
                 Some(Exclusion::Draining) if owner.is_some() => None,
                 // Conversations that are pinned there go on only while nothing else is wrong.
-                Some(wrong) if member.state() == AdminState::Drain => Some(match wrong {
+                Some(wrong) if self.state_of(member) == AdminState::Drain => Some(match wrong {
                     Exclusion::Draining => wrong,
                     _ => Exclusion::Disabled,
                 }),
@@ -340,7 +368,7 @@ impl Pool {
     pub fn why_none(&self, model: &str) -> String {
         let members = self.members();
         let mut reasons: Vec<(&'static str, usize)> = Vec::new();
-        for reason in members.iter().filter_map(|member| member.exclusion(model)) {
+        for reason in members.iter().filter_map(|member| self.exclusion(member, model)) {
             match reasons.iter_mut().find(|(known, _)| *known == reason.as_str()) {
                 Some((_, count)) => *count += 1,
                 None => reasons.push((reason.as_str(), 1)),

@@ -65,7 +65,7 @@ impl Ranks {
     pub(crate) fn configure(&self, configured: Configured) {
         let before = std::mem::replace(&mut *self.configured.lock(), configured);
         if before.state != configured.state {
-            self.endpoints().iter().for_each(|endpoint| endpoint.set_state(configured.state));
+            self.endpoints().iter().for_each(|endpoint| endpoint.configure_state(configured.state));
         }
         if before.ranks != configured.ranks {
             let told = self.engine.card().map(|card| card.ranks.clone());

@@ -137,20 +137,20 @@ impl Fleet {
     /// Requests sent to engines and not finished, engines that left included.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        let all = self.endpoints().into_iter().chain(self.roster.endpoints());
+        let all = self.endpoints().into_iter().chain(self.leaving());
         all.map(|endpoint| u64::from(endpoint.in_flight())).sum()
+    }
+
+    /// The endpoints of engines that left. While the next fleet is made, some of them are still here.
+    fn leaving(&self) -> Vec<Arc<Endpoint>> {
+        let is_here = |gone: &Arc<Endpoint>| self.engines.iter().any(|e| e.url() == gone.url());
+        self.roster.endpoints().into_iter().filter(|gone| !is_here(gone)).collect()
     }
 
     /// Appends the fleet's own metric families, in Prometheus' text form, as they are now.
     pub fn render_metrics(&self, page: &mut String) {
         let inventory = &self.roster.shared().inventory;
-        exposition::render(
-            page,
-            self.endpoints(),
-            &self.roster.endpoints(),
-            &self.order,
-            inventory,
-        );
+        exposition::render(page, self.endpoints(), &self.leaving(), &self.order, inventory);
     }
 }
 

@@ -74,7 +74,7 @@ fn pool_state(pool: &Pool) -> Value {
         .members()
         .iter()
         .map(|member| {
-            let state = match member.exclusion(pool.model()) {
+            let state = match pool.exclusion(member, pool.model()) {
                 Some(why) => why.as_str(),
                 None if member.has_answered() => "ready",
                 None => "no_answer_yet",

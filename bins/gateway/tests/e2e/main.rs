@@ -19,6 +19,8 @@ mod parity;
 mod pending;
 mod policies;
 mod reading;
+mod reload;
+mod reload_soak;
 mod requests;
 mod routing;
 mod shapes;

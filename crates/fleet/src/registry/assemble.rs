@@ -24,7 +24,7 @@ use crate::ranks::{Configured, Ranks};
 use crate::roster::Leaving;
 use crate::seat::Seat;
 use crate::selecting::Selecting;
-use crate::spec::{EventSpec, FleetSpec, PoolSpec, RankAddressing};
+use crate::spec::{AdminState, EventSpec, FleetSpec, PoolSpec, RankAddressing};
 use crate::supervised::Supervised;
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
@@ -280,6 +280,7 @@ fn seat_pool(
         .filter_map(|endpoint| members.get(endpoint.authority.as_str()))
         .map(|member| Arc::clone(&member.ranks))
         .collect();
+    let states = states_of(&spec);
     let shared = fleet.roster.shared().clone();
     let seat = if let Some(Seated { seat, spec: known }) = before.seats.get(&model) {
         let pool = seat.pool();
@@ -288,12 +289,14 @@ fn seat_pool(
             && known.tokens == spec.tokens
             && known.tokenizer_dir == spec.tokenizer_dir
             && known.authorization == spec.authorization
+            && pool.states() == states
             && pool.has_engines(&engines);
         if same {
             pool.refresh();
         } else {
             let authorization = spec.authorization.clone();
             let next = Pool::new(model.clone(), authorization, engines, shared, state);
+            let next = next.with_states(states);
             forget_gone(&pool, &next);
             seat.take(Arc::new(next));
             changes.pools_changed.push(model.clone());
@@ -304,6 +307,7 @@ fn seat_pool(
         let state = PoolState::new(selecting, prompts_of(&spec), spec.tokens);
         let authorization = spec.authorization.clone();
         let pool = Pool::new(model.clone(), authorization, engines, shared, state);
+        let pool = pool.with_states(states);
         changes.pools_added.push(model.clone());
         Arc::new(Seat::new(Arc::new(pool)))
     };
@@ -351,6 +355,12 @@ fn next_state(
 
 fn selecting_of(spec: &PoolSpec, seed: u64, log: Option<&DecisionLog>) -> Selecting {
     Selecting::new(&spec.selection, seed, log.map(|log| log.pool(start_of(spec, seed))))
+}
+
+/// The engines that are not simply active.
+fn states_of(spec: &PoolSpec) -> Vec<(Authority, AdminState)> {
+    let told = spec.endpoints.iter().filter(|endpoint| endpoint.state != AdminState::Active);
+    told.map(|endpoint| (endpoint.authority.clone(), endpoint.state)).collect()
 }
 
 /// What was remembered of endpoints that are not in the pool any more.

@@ -216,6 +216,29 @@ async fn a_state_set_by_hand_holds_until_the_configuration_says_another_than_bef
     assert_eq!(endpoint.state(), AdminState::Active);
 }
 
+#[tokio::test]
+async fn a_request_that_is_under_way_goes_by_the_states_it_began_with() {
+    let states = |engines: [(u16, AdminState); 2]| {
+        let mut spec = pool("m", engines.map(|(number, _)| number));
+        for (endpoint, (_, state)) in spec.endpoints.iter_mut().zip(engines) {
+            endpoint.state = state;
+        }
+        vec![spec]
+    };
+    use AdminState::{Active, Drain};
+    let first = start(states([(1, Active), (2, Drain)]));
+    let old = Arc::clone(&first.pools()[0]);
+    first.endpoints().iter().for_each(|endpoint| endpoint.mark_reachable());
+    let (second, _) = reload(&first, states([(1, Drain), (3, Active)]));
+    let chosen = send(&old, 1).unwrap();
+    assert_eq!(chosen.endpoint().url(), urls(&[1])[0], "where it could go when it came");
+    let chosen = send(&second.pools()[0], 1).unwrap();
+    assert_eq!(chosen.endpoint().url(), urls(&[3])[0]);
+    // By hand it holds for all.
+    first.endpoints()[0].set_state(AdminState::Disabled);
+    assert!(send(&old, 1).is_none());
+}
+
 /// A request of a conversation.
 fn talk(pool: &Pool, session: u64) -> Option<Reservation> {
     let prompt = PromptTokens { prompts: None, count: 9, exact: false, adapter: None, salt: None };
