@@ -389,7 +389,7 @@ fn an_endpoint_may_be_taken_out_of_service_in_all_its_pools_alike() {
     let states: Vec<EndpointState> = config.pools[0].endpoints.iter().map(|e| e.state).collect();
     assert_eq!(states, [EndpointState::Drain, EndpointState::Active]);
     let error = Config::parse("f", &text.replace("drain", "draining")).unwrap_err().to_string();
-    assert!(error.contains("f:1:") && error.contains("`disabled`"), "{error}");
+    assert!(error.contains("f:1:") && error.contains("drain, disabled"), "{error}");
     let two = "pools:
   - {model: m, endpoints: [{url: 'http://a', state: drain}]}
   - {model: n, endpoints: [{url: 'http://a'}]}";

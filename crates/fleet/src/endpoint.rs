@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::card::EngineCard;
 use crate::credit::Creditable;
-use crate::engine::{Engine, Exclusion};
+use crate::engine::Engine;
 use crate::evidence::BlockShape;
 use crate::hash_contract::HashContract;
 use crate::identity::{BlockIdentity, Keying};
@@ -26,6 +26,7 @@ use crate::signals::Signals;
 use crate::spec::AdminState;
 
 mod parity;
+mod state;
 
 /// One routable engine, or one of its data-parallel ranks where they can be addressed.
 ///
@@ -40,7 +41,7 @@ pub struct Endpoint {
     by_header: bool,
     /// By the newest configuration.
     configured: AtomicU8,
-    /// What was said since, of more weight than any configuration; [`BY_CONFIGURATION`] for nothing.
+    /// What was said since, of more weight than any configuration; [`state::BY_CONFIGURATION`] for nothing.
     by_hand: AtomicU8,
     load: Arc<LoadCounters>,
     pending: PendingSlot,
@@ -58,9 +59,6 @@ pub struct Endpoint {
     /// Tokens behind a block that are part of its identity.
     lookahead: AtomicU32,
 }
-
-/// No state was set by hand.
-const BY_CONFIGURATION: u8 = u8::MAX;
 
 /// The last scrape and how much of what it counts was ours.
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,7 +86,7 @@ impl Endpoint {
         rank: Option<u32>,
         by_header: bool,
         streams: Vec<Arc<RankStream>>,
-        state: AdminState,
+        configured: AdminState,
         shared: &Shared,
     ) -> Self {
         let name = name_of(engine.url(), rank);
@@ -98,8 +96,8 @@ impl Endpoint {
             engine,
             rank,
             by_header,
-            configured: AtomicU8::new(state as u8),
-            by_hand: AtomicU8::new(BY_CONFIGURATION),
+            configured: AtomicU8::new(configured as u8),
+            by_hand: AtomicU8::new(state::BY_CONFIGURATION),
             load,
             pending,
             rates: Rates::default(),
@@ -170,45 +168,6 @@ impl Endpoint {
     #[must_use]
     pub fn queued_prefill_tokens(&self) -> u64 {
         self.load.at(Instant::now()).queued_prefill_tokens
-    }
-
-    /// Whether an operator lets requests go there.
-    #[must_use]
-    pub fn state(&self) -> AdminState {
-        self.state_in(AdminState::of(self.configured.load(Ordering::Relaxed)))
-    }
-
-    /// The same to a pool that was told so of it: a request that is under way while the configuration
-    /// changes goes by the one it began with.
-    pub(crate) fn state_in(&self, configured: AdminState) -> AdminState {
-        match self.by_hand.load(Ordering::Relaxed) {
-            BY_CONFIGURATION => configured,
-            state => AdminState::of(state),
-        }
-    }
-
-    /// Lets requests go there, or only those of pinned conversations, or none, at once and in all
-    /// pools. It holds until the configuration says something else than before.
-    pub fn set_state(&self, state: AdminState) {
-        let before = self.state();
-        self.by_hand.store(state as u8, Ordering::Relaxed);
-        self.note_state(before);
-    }
-
-    /// The configuration says something else than before.
-    pub(crate) fn configure_state(&self, state: AdminState) {
-        let before = self.state();
-        self.configured.store(state as u8, Ordering::Relaxed);
-        self.by_hand.store(BY_CONFIGURATION, Ordering::Relaxed);
-        self.note_state(before);
-    }
-
-    fn note_state(&self, before: AdminState) {
-        let now = self.state();
-        if before != now {
-            let (endpoint, before, now) = (self.name(), before.as_str(), now.as_str());
-            tracing::info!(endpoint, before, now, "administrative state changed");
-        }
     }
 
     /// What the engine says of itself; `None` before it was first asked.
@@ -309,21 +268,6 @@ impl Endpoint {
     /// always looks idle, and would draw all the traffic.
     pub fn note_answer(&self, failed: bool) {
         self.engine.note_answer(failed);
-    }
-
-    /// Whether a request for `model` may go there; the reason if not.
-    #[must_use]
-    pub fn exclusion(&self, model: &str) -> Option<Exclusion> {
-        self.exclusion_in(self.state(), model)
-    }
-
-    /// The same in this state.
-    pub(crate) fn exclusion_in(&self, state: AdminState, model: &str) -> Option<Exclusion> {
-        match state {
-            AdminState::Active => self.engine.exclusion(model),
-            AdminState::Drain => self.engine.exclusion(model).or(Some(Exclusion::Draining)),
-            AdminState::Disabled => Some(Exclusion::Disabled),
-        }
     }
 
     pub(crate) fn load(&self) -> &LoadCounters {

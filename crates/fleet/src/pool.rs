@@ -1,34 +1,36 @@
 //! The endpoints serving one model, and the decision among them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use http::uri::Authority;
 use kvasir_balance::{
-    Candidate, DEFAULT_PROMPT_TOKENS, Load, Members, Miss, Needs, Note, Reason, SessionSource,
-    even_out, expected_rate, next_typical_prompt,
+    Candidate, Load, Members, Miss, Needs, Note, Reason, SessionSource, even_out, expected_rate,
+    next_typical_prompt,
 };
-use kvasir_inventory::{Inventory, Overlap, Trust};
+use kvasir_inventory::{Overlap, Trust};
 
+pub(crate) use self::state::{PoolState, Shared};
 use crate::asked::Asked;
 use crate::decision_log::{Account, Noted};
 use crate::endpoint::Endpoint;
 use crate::engine::Exclusion;
 use crate::evidence::{Evidence, PromptTokens};
 use crate::guess;
-use crate::load::{Accounts, LoadNow, Reservation, Work};
+use crate::load::{LoadNow, Reservation, Work};
 use crate::parity::tokens::TokenParity;
 use crate::parity::{Prediction, Unjudged};
-use crate::pending::PendingPrefixes;
 use crate::ranks::Ranks;
-use crate::selecting::Selecting;
-use crate::spec::{AdminState, TokenSpec};
+use crate::spec::AdminState;
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
+
+mod service;
+mod state;
 
 /// The endpoints serving one model.
 #[derive(Debug)]
@@ -41,51 +43,6 @@ pub struct Pool {
     states: Vec<(Authority, AdminState)>,
     shared: Shared,
     state: PoolState,
-}
-
-/// What is known of all engines, whichever pools and fleets they are in.
-#[derive(Clone, Debug)]
-pub(crate) struct Shared {
-    /// What their caches hold.
-    pub(crate) inventory: Arc<Inventory>,
-    /// What they are computing.
-    pub(crate) pending: Arc<PendingPrefixes>,
-    /// What they have in hand.
-    pub(crate) accounts: Arc<Accounts>,
-}
-
-impl Shared {
-    /// Nothing is pending, nothing in hand.
-    pub(crate) fn new(inventory: Arc<Inventory>) -> Self {
-        Self { inventory, pending: Arc::default(), accounts: Arc::default() }
-    }
-}
-
-/// What a pool keeps when a reload changes it: all that was learned and does not depend on what
-/// changed.
-#[derive(Clone, Debug)]
-pub(crate) struct PoolState {
-    pub(crate) selecting: Arc<Selecting>,
-    pub(crate) prompts: Arc<ModelPrompts>,
-    pub(crate) token_headers: Arc<TokenHeaders>,
-    pub(crate) token_oracle: Arc<TokenOracle>,
-    pub(crate) token_parity: Arc<TokenParity>,
-    /// Moving mean of prompt tokens per request.
-    pub(crate) typical_prompt: Arc<AtomicU64>,
-}
-
-impl PoolState {
-    /// Of a pool that begins.
-    pub(crate) fn new(selecting: Selecting, prompts: ModelPrompts, tokens: TokenSpec) -> Self {
-        Self {
-            selecting: Arc::new(selecting),
-            prompts: Arc::new(prompts),
-            token_headers: Arc::new(TokenHeaders::new(tokens.trust_headers)),
-            token_oracle: Arc::new(TokenOracle::new(tokens.parity)),
-            token_parity: Arc::default(),
-            typical_prompt: Arc::new(AtomicU64::new(DEFAULT_PROMPT_TOKENS)),
-        }
-    }
 }
 
 /// An endpoint chosen for a request, and the claim on it.
@@ -157,17 +114,6 @@ impl Pool {
     /// What it was told of its engines.
     pub(crate) fn states(&self) -> &[(Authority, AdminState)] {
         &self.states
-    }
-
-    /// Whether a request for `model` may go to one of its members; the reason if not.
-    #[must_use]
-    pub fn exclusion(&self, member: &Endpoint, model: &str) -> Option<Exclusion> {
-        member.exclusion_in(self.state_of(member), model)
-    }
-
-    fn state_of(&self, member: &Endpoint) -> AdminState {
-        let told = self.states.iter().find(|(engine, _)| engine == member.authority());
-        member.state_in(told.map_or(AdminState::Active, |(_, state)| *state))
     }
 
     /// What another pool for the same model can go on with.
@@ -243,15 +189,6 @@ impl Pool {
     #[must_use]
     pub fn token_parity(&self) -> &TokenParity {
         &self.state.token_parity
-    }
-
-    /// Whether any member is known to take a request for the pool's model now.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.members
-            .load()
-            .iter()
-            .any(|member| member.has_answered() && self.exclusion(member, &self.model).is_none())
     }
 
     /// What its policies read of requests, or others could that are tried on its decision log:
@@ -360,31 +297,6 @@ impl Pool {
             .map(|member| exclusion(member).as_ref().map(Into::into))
             .collect();
         self.commit(evidence, &exclusions, tried.is_empty())
-    }
-
-    /// Why no member can be chosen for a request for `model`, for people: how many are excluded, and
-    /// for what.
-    #[must_use]
-    pub fn why_none(&self, model: &str) -> String {
-        let members = self.members();
-        let mut reasons: Vec<(&'static str, usize)> = Vec::new();
-        for reason in members.iter().filter_map(|member| self.exclusion(member, model)) {
-            match reasons.iter_mut().find(|(known, _)| *known == reason.as_str()) {
-                Some((_, count)) => *count += 1,
-                None => reasons.push((reason.as_str(), 1)),
-            }
-        }
-        let told: usize = reasons.iter().map(|(_, count)| count).sum();
-        let by_hand = reasons.iter().all(|(reason, _)| matches!(*reason, "draining" | "disabled"));
-        let list: Vec<String> =
-            reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
-        match list.join(", ") {
-            list if list.is_empty() => "none is in service".to_owned(),
-            list if by_hand && told == members.len() => {
-                format!("all of them were taken out of service ({list})")
-            }
-            list => format!("none is in service ({list})"),
-        }
     }
 
     /// The longest prompt some engine takes, in tokens; `u64::MAX` where one does not say.

@@ -227,3 +227,38 @@ async fn the_load_of_an_answer_that_comes_as_a_whole_is_decoding_after_its_prefi
     gateway.until_idle().await;
     gateway.until_metric("kvasir_endpoint_decoding", &at, 0.0).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_is_followed_anew_only_where_it_is_another() {
+    let replicas = Replica::several(2).await;
+    let [one, two] = &replicas[..] else { unreachable!() };
+    let mut config = over(&[&one.engine, &two.engine]);
+    let file = ConfigFile::of(&config);
+    let gateway = Gateway::of_file(&file).await;
+    gateway.until_learned(&[one, two]).await;
+    let followed = |replica: &Replica| {
+        let is_it =
+            |line: &&str| line.contains("following events") && line.contains(&replica.url());
+        gateway.log().lines().filter(is_it).count()
+    };
+    let asked = two.engine.info_requests().len();
+    config["pools"][0]["api_key"] = json!("another");
+    config["pools"][0]["policy"] = json!("least_load");
+    config["pools"][0]["endpoints"][0]["weight"] = json!(50);
+    config["scrape_interval_ms"] = json!(150);
+    gateway.reload(&file, &config).await;
+    config["pools"][0]["endpoints"][0]["events"] = json!(one.publisher.endpoint());
+    gateway.reload(&file, &config).await;
+    until(SOON, || async {
+        let count = followed(one);
+        if count == 2 { Ok(()) } else { Err(count.to_string()) }
+    })
+    .await;
+    gateway.until_trust(one, "partial(joined_late)").await;
+    gateway.until_trust(two, "exact").await;
+    assert_eq!((followed(one), followed(two)), (2, 1));
+    let with_key = |recorded: &kvasir_testkit::engine::Recorded| {
+        recorded.headers.get("authorization").is_some_and(|key| key == "Bearer another")
+    };
+    assert!(two.engine.info_requests()[asked..].iter().any(with_key), "probes have the new key");
+}

@@ -1,14 +1,16 @@
 //! Bursts of one new prefix over engines that say nothing meanwhile.
 
 use kvasir_balance::{PolicyKind, SelectionSpec};
-use kvasir_inventory::Limits;
+use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;
 
 use super::*;
 use crate::card::{Adapter, EngineCard, ServedModel};
 use crate::identity::BlockIdentity;
 use crate::ranks::Configured;
+use crate::selecting::Selecting;
 use crate::spec::RankAddressing;
+use crate::spec::TokenSpec;
 
 const BLOCK: u32 = 16;
 
