@@ -1,9 +1,11 @@
 //! How a gateway ends: signals, the order of a stop, and what it ends with.
 
 use std::future::{Future, pending};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Result;
 use kvasir_proxy::App;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -80,17 +82,17 @@ pub(crate) struct StopTimes {
 /// Runs what `serve` makes of a future that resolves when no connection is to be accepted any more.
 /// The first signal begins a stop in good order, with the times of that moment; a second one ends it at
 /// once.
-pub(crate) async fn until_stopped<S: Future<Output = ()>>(
+pub(crate) async fn until_stopped<S: Future<Output = io::Result<()>>>(
     app: &Arc<App>,
     times: impl Fn() -> StopTimes,
     serve: impl FnOnce(tokio::sync::oneshot::Receiver<()>) -> S,
-) -> End {
+) -> Result<End> {
     let mut stops = Stops::new();
     let (close, closed) = tokio::sync::oneshot::channel();
     let serving = serve(closed);
     tokio::pin!(serving);
     tokio::select! {
-        () = &mut serving => return End::Clean,
+        ended = &mut serving => return Ok(ended.map(|()| End::Clean)?),
         () = stops.next() => {}
     }
     let StopTimes { delay, grace } = times();
@@ -99,18 +101,18 @@ pub(crate) async fn until_stopped<S: Future<Output = ()>>(
     let in_order = async {
         if !delay.is_zero() {
             tokio::select! {
-                () = &mut serving => return End::Clean,
+                ended = &mut serving => return ended.map(|()| End::Clean),
                 () = tokio::time::sleep(delay) => {}
             }
         }
         drop(close);
         match tokio::time::timeout(grace, &mut serving).await {
-            Ok(()) => End::Clean,
-            Err(_) => End::Cut,
+            Ok(ended) => ended.map(|()| End::Clean),
+            Err(_) => Ok(End::Cut),
         }
     };
     let end = tokio::select! {
-        end = in_order => end,
+        end = in_order => end?,
         () = stops.next() => {
             tracing::warn!("asked to stop again: ending at once");
             End::Cut
@@ -120,5 +122,5 @@ pub(crate) async fn until_stopped<S: Future<Output = ()>>(
         let in_flight = app.fleet().in_flight();
         tracing::warn!(in_flight, "stopped with requests in flight");
     }
-    end
+    Ok(end)
 }

@@ -3,6 +3,7 @@
 //! 2 for a bad command line, 78 for a bad configuration.
 
 mod args;
+mod client_keys;
 mod lifecycle;
 mod reload;
 mod serve;
@@ -37,9 +38,14 @@ fn main() -> ExitCode {
         Ok(fleet) => fleet,
         Err(error) => return fail(&error, BAD_CONFIG),
     };
-    match serve::run(config, text, fleet, args) {
+    let keys = match client_keys::load(&config) {
+        Ok(keys) => keys,
+        Err(error) => return fail(&error, BAD_CONFIG),
+    };
+    match serve::run(config, text, fleet, keys, args) {
         Ok(End::Clean) => ExitCode::SUCCESS,
         Ok(End::Cut) => ExitCode::from(CUT),
+        Err(error) if serve::is_bad_config(&error) => fail(&error, BAD_CONFIG),
         Err(error) => fail(&error, 1),
     }
 }

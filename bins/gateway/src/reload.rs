@@ -9,11 +9,12 @@ use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 use kvasir_config::{Config, differences};
 use kvasir_fleet::DecisionLog;
-use kvasir_proxy::App;
+use kvasir_proxy::{App, ClientKeys};
 
 use crate::args::ServeArgs;
+use crate::client_keys::Keyring;
 use crate::lifecycle::{Hangups, StopTimes};
-use crate::spec;
+use crate::{client_keys, spec};
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(2);
@@ -28,6 +29,8 @@ pub(crate) struct Reloader {
     started: Config,
     running: Arc<ArcSwap<Config>>,
     decision_log: Option<Arc<DecisionLog>>,
+    /// Follows the clients' keys.
+    keyring: Keyring,
     /// The text of the file, as last taken up.
     text: String,
     /// The file as last looked at, whatever came of it.
@@ -62,6 +65,7 @@ struct Read {
     /// Keys that wait for a restart.
     held: Vec<&'static str>,
     fleet: kvasir_fleet::FleetSpec,
+    keys: Option<Arc<ClientKeys>>,
 }
 
 impl Reloader {
@@ -72,10 +76,11 @@ impl Reloader {
         started: Config,
         text: String,
         decision_log: Option<Arc<DecisionLog>>,
+        keyring: Keyring,
     ) -> Self {
         let running = Arc::new(ArcSwap::from_pointee(started.clone()));
         note_loaded();
-        Self { app, args, started, running, decision_log, text, seen: None }
+        Self { app, args, started, running, decision_log, keyring, text, seen: None }
     }
 
     /// How long a stop may take, by what the gateway runs with then.
@@ -122,13 +127,14 @@ impl Reloader {
             Ok(read) => read,
             Err(error) => return refused(path, &error),
         };
-        let Read { text, config, held, fleet } = read;
+        let Read { text, config, held, fleet, keys } = read;
         let reloaded = match self.app.fleet().reload(fleet) {
             Ok(reloaded) => reloaded,
             Err(error) => return refused(path, &error.into()),
         };
         let (fleet, changes) = reloaded;
-        self.app.reload(spec::settings(&config), fleet);
+        self.app.reload(spec::settings(&config, keys.clone()), fleet);
+        self.keyring = Keyring::new(&config, keys);
         for difference in differences(&self.text, &text).iter().take(MOST_NAMED) {
             tracing::info!("configuration: {difference}");
         }
@@ -149,7 +155,8 @@ fn read(args: &ServeArgs, started: &Config, log: Option<Arc<DecisionLog>>) -> Re
     let (mut config, text) = args.config()?;
     let held = config.hold_fixed(started);
     let fleet = spec::fleet_spec(&config, log)?;
-    Ok(Read { text, config, held, fleet })
+    let keys = client_keys::load(&config)?;
+    Ok(Read { text, config, held, fleet, keys })
 }
 
 fn refused(path: &Path, error: &anyhow::Error) {

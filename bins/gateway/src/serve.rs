@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use kvasir_config::{Config, EngineUrl};
 use kvasir_fleet::{DecisionLog, Fleet, FleetSpec};
 use kvasir_inventory::Inventory;
 use kvasir_kv_hash::KeySpace;
-use kvasir_proxy::{App, serve};
-use tokio::net::TcpListener;
+use kvasir_proxy::{App, ClientKeys, ListenError, Listener, serve};
 use tokio::sync::oneshot;
 
 use crate::args::ServeArgs;
+use crate::client_keys::Keyring;
 use crate::lifecycle::{End, Hangups, until_stopped};
 use crate::reload::Reloader;
 use crate::{spec, telemetry, url_mode};
@@ -25,7 +25,13 @@ const NO_BOUND: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Serves until SIGINT or SIGTERM: `fleet`, or what is found at the URLs where there are any. `text` is
 /// that of the configuration file.
-pub(crate) fn run(config: Config, text: String, fleet: FleetSpec, args: ServeArgs) -> Result<End> {
+pub(crate) fn run(
+    config: Config,
+    text: String,
+    fleet: FleetSpec,
+    keys: Option<Arc<ClientKeys>>,
+    args: ServeArgs,
+) -> Result<End> {
     let decision_log = fleet.decision_log.clone();
     let metrics = telemetry::start_metrics()?;
     let space = KeySpace::new(spec::random()?);
@@ -33,12 +39,14 @@ pub(crate) fn run(config: Config, text: String, fleet: FleetSpec, args: ServeArg
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let metrics_page = telemetry::with_tasks(Arc::clone(&metrics.page), runtime.handle());
     let ended = runtime.block_on(async move {
-        let listener = TcpListener::bind(config.listen)
-            .await
-            .with_context(|| format!("cannot listen on {}", config.listen))?;
+        let listener = Listener::bind(&spec::listen_settings(&config))?;
         tokio::spawn(metrics.keep_up());
+        if let Some(watching) = listener.watch_tls() {
+            tokio::spawn(watching);
+        }
         let hangups = Hangups::new();
-        let settings = spec::settings(&config);
+        let settings = spec::settings(&config, keys.clone());
+        let keys = Keyring::new(&config, keys);
         let (started, log) = (config.clone(), fleet.decision_log.clone());
         let app = if args.urls.is_empty() {
             let fleet = Fleet::start(fleet, inventory)?;
@@ -52,7 +60,7 @@ pub(crate) fn run(config: Config, text: String, fleet: FleetSpec, args: ServeArg
             tokio::spawn(find_engines(Arc::clone(&app), config, urls, inventory, log));
             app
         };
-        let reloader = Reloader::new(Arc::clone(&app), args, started, text, log);
+        let reloader = Reloader::new(Arc::clone(&app), args, started, text, log, keys);
         let times = reloader.stop_times();
         tokio::spawn(reloader.run(hangups));
         tracing::info!(address = %listener.local_addr()?, "listening");
@@ -63,7 +71,7 @@ pub(crate) fn run(config: Config, text: String, fleet: FleetSpec, args: ServeArg
             };
             serve(Arc::clone(&app), listener, stop, NO_BOUND)
         };
-        Ok(until_stopped(&app, times, serving).await)
+        until_stopped(&app, times, serving).await
     });
     // A prompt that is being tokenised for nobody would otherwise be waited for.
     runtime.shutdown_timeout(LAST_WORDS);
@@ -71,6 +79,11 @@ pub(crate) fn run(config: Config, text: String, fleet: FleetSpec, args: ServeArg
         tracing::error!("the end of the decision log is not written: the disk does not answer");
     }
     ended
+}
+
+/// Whether the gateway does not start for what its configuration refers to.
+pub(crate) fn is_bad_config(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ListenError::Tls(_)))
 }
 
 async fn find_engines(

@@ -12,7 +12,9 @@ use kvasir_fleet::{
     PoolSpec, RankAddressingKind, TokenSpec,
 };
 use kvasir_inventory::Limits;
-use kvasir_proxy::{DEFAULT_HEAD_BYTES, Settings};
+use kvasir_proxy::{
+    ClientKeys, DEFAULT_HEAD_BYTES, ForwardedHeaders, ListenSettings, Settings, TlsFiles,
+};
 
 /// The largest head where clients may give token ids in headers: half a million of them.
 const IDS_HEAD_BYTES: usize = 4 << 20;
@@ -51,16 +53,41 @@ pub(crate) fn limits(config: &Config) -> Limits {
 }
 
 /// The data plane's part.
-pub(crate) fn settings(config: &Config) -> Settings {
-    let takes_ids = config.pools.iter().any(|pool| pool.trust_token_headers);
+pub(crate) fn settings(config: &Config, client_keys: Option<Arc<ClientKeys>>) -> Settings {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Settings {
         max_body_bytes: config.max_body_bytes,
         decision_headers: config.decision_headers,
         forward_paths: config.forward_paths.clone(),
         connect_timeout: config.connect_timeout(),
-        max_head_bytes: if takes_ids { IDS_HEAD_BYTES } else { DEFAULT_HEAD_BYTES },
         tokenizer_threads: cores,
+        forwarded_headers: match config.listener.forwarded_headers {
+            kvasir_config::ForwardedHeaders::Append => ForwardedHeaders::Append,
+            kvasir_config::ForwardedHeaders::Replace => ForwardedHeaders::Replace,
+            kvasir_config::ForwardedHeaders::Off => ForwardedHeaders::Off,
+        },
+        client_keys,
+    }
+}
+
+/// The listener's part.
+pub(crate) fn listen_settings(config: &Config) -> ListenSettings {
+    let takes_ids = config.pools.iter().any(|pool| pool.trust_token_headers);
+    let listener = &config.listener;
+    ListenSettings {
+        address: config.listen,
+        reuse_port: listener.reuse_port,
+        http2: listener.http2,
+        max_connections: listener.max_connections,
+        max_concurrent_streams: listener.max_concurrent_streams,
+        idle_timeout: listener.idle_timeout(),
+        write_stall: listener.write_stall(),
+        max_head_bytes: if takes_ids { IDS_HEAD_BYTES } else { DEFAULT_HEAD_BYTES },
+        tls: listener.tls.as_ref().map(|tls| TlsFiles {
+            cert: tls.cert_file.clone(),
+            key: tls.key_file.clone(),
+            client_ca: tls.client_ca_file.clone(),
+        }),
     }
 }
 

@@ -8,6 +8,10 @@ impl Config {
     pub fn hold_fixed(&mut self, started: &Self) -> Vec<&'static str> {
         let mut held = Vec::new();
         hold("listen", &mut self.listen, &started.listen, &mut held);
+        let forwarded_headers = self.listener.forwarded_headers;
+        self.listener.forwarded_headers = started.listener.forwarded_headers;
+        hold("listener", &mut self.listener, &started.listener, &mut held);
+        self.listener.forwarded_headers = forwarded_headers;
         hold("inventory", &mut self.inventory, &started.inventory, &mut held);
         hold("decision_log", &mut self.decision_log, &started.decision_log, &mut held);
         hold("log", &mut self.log, &started.log, &mut held);

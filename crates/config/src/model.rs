@@ -14,6 +14,7 @@ use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::error::ConfigError;
 use crate::identity::BlockIdentity;
 use crate::inventory::InventoryConfig;
+use crate::listener::ListenerConfig;
 use crate::secret::Secret;
 
 /// Why two engines cannot connect to us in the same way.
@@ -28,6 +29,14 @@ const LEAST_PROMPT_BYTES: usize = 1024;
 pub struct Config {
     /// Where clients connect. Default `127.0.0.1:8080`.
     pub listen: SocketAddr,
+    /// How they are served.
+    pub listener: ListenerConfig,
+    /// The API keys that clients must show, one of three. Everybody is let in by default.
+    pub api_keys: Option<Vec<Secret>>,
+    /// The environment variable that holds them.
+    pub api_keys_env: Option<String>,
+    /// The file that holds them, one a line; read again when it changes.
+    pub api_keys_file: Option<PathBuf>,
     /// One entry per model.
     pub pools: Vec<PoolConfig>,
     /// Whether answers carry `x-kvasir-endpoint` and `x-kvasir-reason`. Off by default: what is
@@ -157,6 +166,10 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            listener: ListenerConfig::default(),
+            api_keys: None,
+            api_keys_env: None,
+            api_keys_file: None,
             pools: Vec::new(),
             decision_headers: false,
             max_body_bytes: 64 << 20,
@@ -251,6 +264,7 @@ impl Config {
         self.inventory
             .check()
             .or_else(|(key, message)| fail(&format!("inventory.{key}"), &message))?;
+        self.check_client_keys()?;
         for (i, path) in self.forward_paths.iter().enumerate() {
             if !path.starts_with('/') {
                 return fail(&format!("forward_paths[{i}]"), "must begin with `/`");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use http::{HeaderMap, Method};
+use http::{HeaderValue, Method};
 use kvasir_fleet::Decision;
 
 use crate::refusal::Refusal;
@@ -40,7 +40,7 @@ pub(crate) struct AccessLog {
     started: Instant,
     method: Method,
     path: String,
-    request_id: Option<String>,
+    request_id: HeaderValue,
     outcome: Outcome,
     pub(crate) model: Option<String>,
     /// How far the prompt is known: `tokens`, `text` or `none`.
@@ -68,13 +68,12 @@ pub(crate) struct AccessLog {
 }
 
 impl AccessLog {
-    pub(crate) fn begin(method: Method, path: &str, headers: &HeaderMap) -> Self {
-        let request_id = headers.get("x-request-id").and_then(|id| id.to_str().ok());
+    pub(crate) fn begin(method: Method, path: &str, request_id: HeaderValue) -> Self {
         Self {
             started: Instant::now(),
             method,
             path: path.to_owned(),
-            request_id: request_id.map(str::to_owned),
+            request_id,
             outcome: Outcome::ClientLeft,
             model: None,
             level: "none",
@@ -110,7 +109,7 @@ impl AccessLog {
     }
 
     pub(crate) fn request_id(&self) -> Option<&str> {
-        self.request_id.as_deref()
+        self.request_id.to_str().ok()
     }
 
     pub(crate) fn engine_broke(&mut self) {
@@ -189,7 +188,7 @@ impl Drop for AccessLog {
         let decision = self.decision.as_ref();
         tracing::info!(
             target: "kvasir::access",
-            request_id = self.request_id.as_deref(),
+            request_id = self.request_id(),
             method = %self.method,
             path = self.path,
             model = self.model.as_deref(),

@@ -14,6 +14,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kvasir_fleet::Fleet;
 use tokio::sync::Semaphore;
 
+use crate::forwarded::ForwardedHeaders;
+use crate::keys::ClientKeys;
 use crate::owners::Owners;
 
 /// Below the 5 s after which vLLM's HTTP server closes idle connections: a request must not meet
@@ -45,10 +47,12 @@ pub struct Settings {
     pub forward_paths: Vec<String>,
     /// How long a connection to an engine may take.
     pub connect_timeout: Duration,
-    /// The largest head of a request, in bytes; longer ones are answered with 431. At least 8192.
-    pub max_head_bytes: usize,
     /// How many prompts may be tokenised at one time.
     pub tokenizer_threads: usize,
+    /// What engines are told of where requests come from.
+    pub forwarded_headers: ForwardedHeaders,
+    /// The API keys of clients; `None` lets everybody in.
+    pub client_keys: Option<Arc<ClientKeys>>,
 }
 
 /// The data plane's shared state.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::Either;
 use hyper::body::Incoming;
@@ -12,51 +13,82 @@ use crate::access_log::AccessLog;
 use crate::app::{App, Now};
 use crate::attempts::try_engines;
 use crate::forward::Started;
+use crate::keys::Shown;
+use crate::listen::Client;
 use crate::owners::Owner;
 use crate::parity::Judge;
 use crate::plan::{Plan, waits};
 use crate::refusal::Refusal;
 use crate::relay::{AnswerBody, Relay};
+use crate::request_id::REQUEST_ID;
 use crate::route::{Route, route};
-use crate::{headers, own, request_body};
+use crate::{headers, incoming, keys, own, request_body, request_id};
 
-/// Answers one request.
-pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Response<AnswerBody> {
-    let (parts, body) = request.into_parts();
-    let now = app.now();
-    let route = route(&parts.method, parts.uri.path(), &now.settings.forward_paths);
-    match route {
-        Route::Models => return own::models(&now.fleet),
-        Route::Health => return own::health(),
-        Route::Ready => return own::ready(&now.fleet, app.is_stopping()),
-        Route::Metrics => return own::metrics(app.metrics()),
-        Route::Api(_)
-        | Route::Stored
-        | Route::Forward
-        | Route::WrongMethod { .. }
-        | Route::Unknown => {}
+/// Answers one request of `client`.
+pub(crate) async fn handle(
+    client: &Arc<Client>,
+    request: Request<Incoming>,
+) -> Response<AnswerBody> {
+    let (mut parts, body) = request.into_parts();
+    let id = request_id::of(&mut parts.headers);
+    let ends_connection = incoming::ends_connection(&parts);
+    let mut response = answer_to(client, parts, body, &id).await;
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, id);
+    if ends_connection {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    let mut log = AccessLog::begin(parts.method.clone(), parts.uri.path(), &parts.headers);
-    let planned = match route {
-        Route::Api(api) => Plan::read(&app, &now, &parts, body, Some(api), &mut log).await,
-        Route::Forward | Route::Stored => {
-            Plan::read(&app, &now, &parts, body, None, &mut log).await
+    response
+}
+
+async fn answer_to(
+    client: &Arc<Client>,
+    mut parts: Parts,
+    body: Incoming,
+    id: &HeaderValue,
+) -> Response<AnswerBody> {
+    let app = &client.app;
+    let now = &*app.now();
+    let route = route(&parts.method, parts.uri.path(), &now.settings.forward_paths);
+    let admitted =
+        incoming::read(&mut parts, client, now).and_then(|()| admit(now, &mut parts, route));
+    if admitted.is_ok() {
+        match route {
+            Route::Models => return own::models(&now.fleet),
+            Route::Health => return own::health(),
+            Route::Ready => return own::ready(&now.fleet, app.is_stopping()),
+            Route::Metrics => return own::metrics(app.metrics()),
+            Route::Options { allow } => return own::options(allow),
+            Route::Api(_)
+            | Route::Stored
+            | Route::Forward
+            | Route::WrongMethod { .. }
+            | Route::Unknown => {}
         }
-        Route::WrongMethod { allow } => {
+    }
+    let mut log = AccessLog::begin(parts.method.clone(), parts.uri.path(), id.clone());
+    let refused = match (admitted, route) {
+        (Err(refusal), _) => Some(refusal),
+        (Ok(()), Route::WrongMethod { allow }) => {
+            Some(Refusal::WrongMethod { method: parts.method.to_string(), allow })
+        }
+        (Ok(()), Route::Unknown) => Some(Refusal::NoSuchPath(parts.uri.path().to_owned())),
+        (Ok(()), _) => None,
+    };
+    let planned = match (refused, route) {
+        (Some(refusal), _) => {
             request_body::discard(body, waits(&parts.headers)).await;
-            Err(Refusal::WrongMethod { method: parts.method.to_string(), allow })
+            Err(refusal)
         }
-        _ => {
-            request_body::discard(body, waits(&parts.headers)).await;
-            Err(Refusal::NoSuchPath(parts.uri.path().to_owned()))
-        }
+        (None, Route::Api(api)) => Plan::read(app, now, &parts, body, Some(api), &mut log).await,
+        (None, _) => Plan::read(app, now, &parts, body, None, &mut log).await,
     };
     let refusal = match planned {
-        Ok(plan) => match try_engines(&app, &parts, &plan, &mut log).await {
+        Ok(plan) => match try_engines(app, &parts, &plan, &mut log).await {
             Ok((started, chosen)) => {
                 let stores = matches!(route, Route::Api(Api::Responses));
                 let model = stores.then(|| plan.resolved.pool.model());
-                return answer(&app, &now, started, chosen, model, plan.judge.clone(), log);
+                return answer(app, now, started, chosen, model, plan.judge.clone(), log);
             }
             Err(refusal) => refusal,
         },
@@ -64,6 +96,17 @@ pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Respons
     };
     log.refused(&refusal);
     refusal.response()
+}
+
+/// Lets a request in by its API key, where keys are asked for.
+fn admit(now: &Now, parts: &mut Parts, route: Route) -> Result<(), Refusal> {
+    let Some(keys) = now.settings.client_keys.as_ref().filter(|_| !route.is_open()) else {
+        return Ok(());
+    };
+    keys.check(&parts.headers)
+        .map_err(|shown| Refusal::Unauthorized { shown: shown == Shown::Unknown })?;
+    keys::take_out(&mut parts.headers);
+    Ok(())
 }
 
 /// The engine's answer, on its way. `stores`: the model whose engine may keep what it answers.

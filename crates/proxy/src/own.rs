@@ -39,6 +39,15 @@ pub(crate) fn metrics(page: String) -> Response<AnswerBody> {
     response
 }
 
+/// `OPTIONS`: which methods a path has. Nothing is said of other origins: browsers are no clients
+/// here.
+pub(crate) fn options(allow: &'static str) -> Response<AnswerBody> {
+    let mut response = Response::new(whole(String::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+    response
+}
+
 fn pool_models(pool: &Pool) -> Vec<Value> {
     let cards: Vec<_> = pool.members().iter().filter_map(|member| member.card()).collect();
     let base = cards.iter().flat_map(|card| &card.models).find(|m| m.id == pool.model());

@@ -6,6 +6,7 @@
 //! - [`publisher`]: the engine's KV-event publisher and replay socket.
 //! - [`client`]: an HTTP/1.1 client that shows bytes as they arrive and can
 //!   misbehave on purpose.
+//! - [`http_client`] and [`pki`]: HTTP/2 and TLS from the client's side, and certificates for it.
 //! - [`eventually`] and [`eventually_async`]: wait for a state by polling, never
 //!   by sleeping for a guessed time.
 //!
@@ -13,7 +14,9 @@
 
 pub mod client;
 pub mod engine;
+pub mod http_client;
 pub mod live;
+pub mod pki;
 mod poll;
 pub mod publisher;
 

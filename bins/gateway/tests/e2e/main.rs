@@ -5,13 +5,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod answers;
+mod api_keys;
 mod budget;
 mod cancellation;
 mod configuration;
 mod engines;
 mod events;
 mod failure;
+mod forwarding;
 mod harness;
+mod http2;
+mod listener;
 mod live;
 mod misses;
 mod own;
@@ -26,6 +30,9 @@ mod routing;
 mod shapes;
 mod shutdown;
 mod sims;
+mod slow;
+mod smuggling;
 mod tenants;
+mod tls;
 mod tokens;
 mod url_mode;

@@ -15,6 +15,10 @@ use serde_json::{Value, json};
 
 use super::{MetricsPage, Replica, SOON, until};
 
+/// A free port.
+const ANY_PORT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
 /// A running gateway; killed when dropped. A failed test prints its log.
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -42,12 +46,18 @@ impl Gateway {
 
     /// With this configuration; what it does not say is set as tests want it.
     pub(crate) async fn start(config: Value) -> Self {
-        Self::of_file(&ConfigFile::of(&config)).await
+        Self::start_at(ANY_PORT, config).await
+    }
+
+    /// The same at an address.
+    pub(crate) async fn start_at(listen: SocketAddr, config: Value) -> Self {
+        let file = ConfigFile::of(&config);
+        Self::spawn(listen, [OsStr::new("--config"), file.path().as_os_str()]).await
     }
 
     /// With this file, which it takes up again when it changes.
     pub(crate) async fn of_file(file: &ConfigFile) -> Self {
-        Self::spawn([OsStr::new("--config"), file.path().as_os_str()]).await
+        Self::spawn(ANY_PORT, [OsStr::new("--config"), file.path().as_os_str()]).await
     }
 
     /// With these engines; text logs.
@@ -55,12 +65,12 @@ impl Gateway {
         let staged = super::Golden::staged();
         let fixed = ["--decision-headers", "--tokenizer-dir", staged.to_str().unwrap()];
         let all = urls.iter().map(String::as_str).chain(fixed).chain(flags.iter().copied());
-        Self::spawn(all).await
+        Self::spawn(ANY_PORT, all).await
     }
 
-    async fn spawn<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+    async fn spawn<A: AsRef<OsStr>>(listen: SocketAddr, args: impl IntoIterator<Item = A>) -> Self {
         let mut command = command();
-        command.args(["serve", "--listen", "127.0.0.1:0"]).args(args);
+        command.args(["serve", "--listen", &listen.to_string()]).args(args);
         let mut child = command.spawn().unwrap();
         let log = Log::of(&mut child);
         let mut gateway = Self { child, addr: ([127, 0, 0, 1], 0).into(), log };
@@ -158,6 +168,11 @@ impl Gateway {
             found.ok_or_else(|| format!("no line with {what} in:\n{}", self.log.text()))
         })
         .await
+    }
+
+    /// Everything it wrote so far.
+    pub(crate) fn log_text(&self) -> String {
+        self.log.text()
     }
 
     /// Waits for an access log line, of a gateway that logs JSON.
