@@ -5,13 +5,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use http::HeaderValue;
 use kvasir_config::{
-    Config, EndpointConfig, EngineTlsConfig, PoolConfig, RankAddressing, TimeoutsConfig,
-    TokenParity,
+    Config, EndpointConfig, EndpointState, EngineTlsConfig, PoolConfig, RankAddressing,
+    TimeoutsConfig, TokenParity,
 };
 use kvasir_fleet::{
-    BreakerSettings, ConnectionLimits, DecisionLog, DecisionLogSpec, EndpointSpec, EventSpec,
-    FleetSpec, HealthSpec, Origin, ParityMode, PoolSpec, RankAddressingKind, RetryLimits, Timeouts,
-    Tls, TlsFiles, TokenSpec,
+    AdminState, BreakerSettings, ConnectionLimits, DecisionLog, DecisionLogSpec, EndpointSpec,
+    EventSpec, FleetSpec, HealthSpec, Origin, ParityMode, PoolSpec, RankAddressingKind,
+    RetryLimits, Timeouts, Tls, TlsFiles, TokenSpec,
 };
 use kvasir_inventory::Limits;
 use kvasir_proxy::{
@@ -215,7 +215,8 @@ fn origin(pool: &PoolConfig, endpoint: &EndpointConfig, tls: Option<&Tls>) -> Or
 
 fn endpoint_spec(endpoint: &EndpointConfig, origin: Origin) -> EndpointSpec {
     let poll_events = endpoint.polls();
-    let EndpointConfig { url: _, events, replay, topic, bind, ranks, rank, weight } = endpoint;
+    let EndpointConfig { url: _, events, replay, topic, bind, ranks, rank, weight, state } =
+        endpoint;
     EndpointSpec {
         origin,
         events: events.clone().filter(|_| !poll_events).map(|publisher| EventSpec {
@@ -228,5 +229,10 @@ fn endpoint_spec(endpoint: &EndpointConfig, origin: Origin) -> EndpointSpec {
         ranks: *ranks,
         rank: *rank,
         weight: *weight,
+        state: match state {
+            EndpointState::Active => AdminState::Active,
+            EndpointState::Drain => AdminState::Drain,
+            EndpointState::Disabled => AdminState::Disabled,
+        },
     }
 }

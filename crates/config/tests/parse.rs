@@ -4,8 +4,8 @@
 
 use kvasir_balance::{BodyName, PolicyKind, SessionSource};
 use kvasir_config::{
-    BlockIdentity, ClientKeySource, Config, ConfigError, DecisionLogConfig, ForwardedHeaders,
-    ListenerConfig, LogFormat, RankAddressing, TimeoutsConfig, TokenParity,
+    BlockIdentity, ClientKeySource, Config, ConfigError, DecisionLogConfig, EndpointState,
+    ForwardedHeaders, ListenerConfig, LogFormat, RankAddressing, TimeoutsConfig, TokenParity,
 };
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -536,4 +536,35 @@ fn engines_are_connected_to_as_their_pool_says() {
         let message = error(&text);
         assert!(message.contains(wanted), "{text}: {message}");
     }
+}
+
+#[test]
+fn an_endpoint_may_be_taken_out_of_service_in_all_its_pools_alike() {
+    let text =
+        "pools: [{model: m, endpoints: [{url: 'http://a', state: drain}, {url: 'http://b'}]}]";
+    let config = Config::parse("f", text).unwrap();
+    let states: Vec<EndpointState> = config.pools[0].endpoints.iter().map(|e| e.state).collect();
+    assert_eq!(states, [EndpointState::Drain, EndpointState::Active]);
+    let error = Config::parse("f", &text.replace("drain", "draining")).unwrap_err().to_string();
+    assert!(error.contains("f:1:") && error.contains("drain, disabled"), "{error}");
+    let two = "pools:
+  - {model: m, endpoints: [{url: 'http://a', state: drain}]}
+  - {model: n, endpoints: [{url: 'http://a'}]}";
+    let error = Config::parse("f", two).unwrap_err().to_string();
+    assert_eq!(error, "f: pools[1].endpoints[0].state: http://a has another state elsewhere");
+}
+
+#[test]
+fn what_cannot_change_in_a_running_gateway_is_put_back_and_named() {
+    let pools = "pools: [{model: m, endpoints: [{url: 'http://a'}]}]";
+    let started = Config::parse("f", &format!("{pools}\nlisten: 127.0.0.1:1")).unwrap();
+    let wanted = format!(
+        "{pools}\nlisten: 127.0.0.1:2\ninventory: {{max_bytes: 2000000}}\ndecision_headers: true\n\
+         decision_log: {{directory: /d}}\nlog: {{level: debug}}\nshutdown_delay_s: 3"
+    );
+    let mut wanted = Config::parse("f", &wanted).unwrap();
+    assert_eq!(wanted.hold_fixed(&started), ["listen", "inventory", "decision_log", "log"]);
+    let expected = Config { decision_headers: true, shutdown_delay_s: 3, ..started.clone() };
+    assert_eq!(wanted, expected);
+    assert!(wanted.hold_fixed(&started).is_empty());
 }

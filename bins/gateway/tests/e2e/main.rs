@@ -24,6 +24,8 @@ mod parity;
 mod pending;
 mod policies;
 mod reading;
+mod reload;
+mod reload_soak;
 mod requests;
 mod retries;
 mod routing;
