@@ -317,10 +317,13 @@ impl<'a> Tries<'a> {
     /// Whether anybody may do better than the engine that has just answered: only then its answer
     /// is held.
     fn has_others(&mut self, endpoint: &Endpoint, retry_after: Option<Duration>) -> bool {
+        let pool = &self.plan.resolved.pool;
         let is_other = |member: &Arc<Endpoint>| {
-            !member.same_engine(endpoint) && !self.tried.iter().any(|t| t.same_engine(member))
+            !member.same_engine(endpoint)
+                && !self.tried.iter().any(|t| t.same_engine(member))
+                && pool.is_in_service(member)
         };
-        let others = self.plan.resolved.pool.members().iter().any(is_other)
+        let others = pool.members().iter().any(is_other)
             // Others do not have what it goes on from.
             && self.plan.owner.is_none();
         let has = others || retry_after.is_some_and(|time| self.is_worth_waiting(time));

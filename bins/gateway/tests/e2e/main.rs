@@ -25,6 +25,7 @@ mod pending;
 mod policies;
 mod reading;
 mod reload;
+mod reload_engines;
 mod reload_soak;
 mod requests;
 mod retries;

@@ -11,12 +11,17 @@ impl Pool {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let takes = |member: &Endpoint| {
-            let state = self.state_of(member);
-            let why = member.exclusion_in(state, &self.model);
-            state == AdminState::Active
+            let why = member.exclusion_in(AdminState::Active, &self.model);
+            self.is_in_service(member)
                 && matches!(why, None | Some(Exclusion::BackPressure | Exclusion::HalfOpen))
         };
         self.members.load().iter().any(|member| member.has_answered() && takes(member))
+    }
+
+    /// Whether an operator lets new requests go to one of its members.
+    #[must_use]
+    pub fn is_in_service(&self, member: &Endpoint) -> bool {
+        self.state_of(member) == AdminState::Active
     }
 
     /// Whether a request for `model` may go to one of its members; the reason if not.

@@ -17,6 +17,8 @@ use crate::spec::{
     AdminState, EndpointSpec, EventSpec, HealthSpec, RankAddressingKind, Timeouts, TokenSpec,
 };
 
+mod carried;
+
 /// Where nobody listens.
 fn authority(number: u16) -> Authority {
     format!("127.0.0.2:{number}").parse().unwrap()
