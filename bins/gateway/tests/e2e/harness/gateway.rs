@@ -127,6 +127,17 @@ impl Gateway {
         .await;
     }
 
+    /// Waits until a metric has this value or more: a changed file that is met by the signal and by
+    /// the look at it counts twice.
+    pub(crate) async fn until_counted(&self, name: &str, labels: &[(&str, &str)], value: f64) {
+        until(SOON, || async {
+            let seen = self.metrics().await.sum(name, labels);
+            let enough = seen.is_some_and(|seen| seen >= value);
+            if enough { Ok(()) } else { Err(format!("{name}{labels:?} {seen:?}")) }
+        })
+        .await;
+    }
+
     /// Waits until the tokenizer is loaded and each replica's history is known.
     pub(crate) async fn until_learned(&self, replicas: &[&Replica]) {
         self.until_metric("kvasir_pool_tokenizer_ready", &[], 1.0).await;
@@ -219,7 +230,7 @@ impl Gateway {
         let before = count(&self.metrics().await).unwrap_or(0.0);
         file.replace(config);
         self.hang_up();
-        self.until_metric("kvasir_config_reloads_total", &applied, before + 1.0).await;
+        self.until_counted("kvasir_config_reloads_total", &applied, before + 1.0).await;
     }
 
     /// What it wrote to standard error so far.
