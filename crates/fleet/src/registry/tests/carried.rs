@@ -61,8 +61,7 @@ async fn health_of_an_engine_and_retries_of_a_pool_are_carried_over() {
 async fn another_health_is_taken_up_by_engines_that_stay() {
     let first = start(vec![pool("m", [1])]);
     let one = BreakerSettings { failures: 1, ..BreakerSettings::default() };
-    let (second, _) =
-        first.reload(with_breaker(vec![pool("m", [1])], one)).map_err(|e| e.to_string()).unwrap();
+    let (second, _) = first.reload(with_breaker(vec![pool("m", [1])], one)).unwrap();
     assert!(Arc::ptr_eq(&first.endpoints()[0], &second.endpoints()[0]));
     send(&first.pools()[0], 1).unwrap().faulted("broke off");
     assert_eq!(second.endpoints()[0].breaker(), BreakerState::Open);
