@@ -9,37 +9,46 @@ use kvasir_fleet::{DecisionLog, Fleet, FleetSpec};
 use kvasir_inventory::Inventory;
 use kvasir_kv_hash::KeySpace;
 use kvasir_proxy::{App, ClientKeys, ListenError, Listener, serve};
+use tokio::sync::oneshot;
 
-use crate::{client_keys, spec, telemetry, url_mode};
+use crate::args::ServeArgs;
+use crate::client_keys::Keyring;
+use crate::lifecycle::{End, Hangups, until_stopped};
+use crate::reload::Reloader;
+use crate::{spec, telemetry, url_mode};
 
 /// How long what was cut off may take to say so in the log.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Serves until SIGINT or SIGTERM: `fleet`, or what is found at `urls` where there are any.
+/// `serve` bounds a stop by itself; the times of the configuration, which may change, are kept here.
+const NO_BOUND: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// Serves until SIGINT or SIGTERM: `fleet`, or what is found at the URLs where there are any. `text` is
+/// that of the configuration file.
 pub(crate) fn run(
     config: Config,
+    text: String,
     fleet: FleetSpec,
     keys: Option<Arc<ClientKeys>>,
-    urls: Vec<EngineUrl>,
-) -> Result<()> {
+    args: ServeArgs,
+) -> Result<End> {
     let decision_log = fleet.decision_log.clone();
     let metrics = telemetry::start_metrics()?;
-    let metrics_page = Arc::clone(&metrics.page);
     let space = KeySpace::new(spec::random()?);
     let inventory = Arc::new(Inventory::new(space, spec::limits(&config)));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let metrics_page = telemetry::with_tasks(Arc::clone(&metrics.page), runtime.handle());
     let ended = runtime.block_on(async move {
         let listener = Listener::bind(&spec::listen_settings(&config))?;
         tokio::spawn(metrics.keep_up());
         if let Some(watching) = listener.watch_tls() {
             tokio::spawn(watching);
         }
-        if let Some(keys) = &keys {
-            client_keys::watch(&config, keys);
-        }
-        let grace = config.shutdown_grace();
-        let settings = spec::settings(&config, keys);
-        let app = if urls.is_empty() {
+        let hangups = Hangups::new();
+        let settings = spec::settings(&config, keys.clone());
+        let keys = Keyring::new(&config, keys);
+        let (started, log) = (config.clone(), fleet.decision_log.clone());
+        let app = if args.urls.is_empty() {
             let fleet = Fleet::start(fleet, inventory)?;
             Arc::new(App::new(settings, fleet, metrics_page))
         } else {
@@ -47,13 +56,22 @@ pub(crate) fn run(
             // rather than none.
             let empty = Fleet::empty(Arc::clone(&inventory));
             let app = Arc::new(App::new(settings, empty, metrics_page));
-            let log = fleet.decision_log;
+            let (log, urls) = (fleet.decision_log, args.urls.clone());
             tokio::spawn(find_engines(Arc::clone(&app), config, urls, inventory, log));
             app
         };
+        let reloader = Reloader::new(Arc::clone(&app), args, started, text, log, keys);
+        let times = reloader.stop_times();
+        tokio::spawn(reloader.run(hangups));
         tracing::info!(address = %listener.local_addr()?, "listening");
-        serve(app, listener, stop_signal(), grace).await?;
-        Ok(())
+        let serving = |closed: oneshot::Receiver<()>| {
+            let stop = async move {
+                // A sender that is gone means the same.
+                let _ = closed.await;
+            };
+            serve(Arc::clone(&app), listener, stop, NO_BOUND)
+        };
+        until_stopped(&app, times, serving).await
     });
     // A prompt that is being tokenised for nobody would otherwise be waited for.
     runtime.shutdown_timeout(LAST_WORDS);
@@ -86,30 +104,5 @@ async fn find_engines(
             app.replace_fleet(fleet);
         }
         Err(error) => tracing::error!(error = format!("{error:#}"), "no pools"),
-    }
-}
-
-/// Resolves on SIGINT or SIGTERM.
-async fn stop_signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let terminated = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut stream) => {
-                stream.recv().await;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "SIGTERM cannot be waited for");
-                std::future::pending::<()>().await;
-            }
-        }
-    };
-    tokio::select! {
-        () = terminated => {}
-        result = tokio::signal::ctrl_c() => {
-            if let Err(error) = result {
-                tracing::warn!(%error, "SIGINT cannot be waited for");
-                std::future::pending::<()>().await;
-            }
-        }
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use http::{HeaderName, HeaderValue};
 use kvasir_config::{
-    AdmissionConfig, Config, EndpointConfig, EngineTlsConfig, PoolConfig, RankAddressing,
-    TimeoutsConfig, TokenParity,
+    AdmissionConfig, Config, EndpointConfig, EndpointState, EngineTlsConfig, PoolConfig,
+    RankAddressing, TimeoutsConfig, TokenParity,
 };
 use kvasir_fleet::{
-    AdmissionLimits, AdmissionSpec, BreakerSettings, ConnectionLimits, DecisionLog,
+    AdminState, AdmissionLimits, AdmissionSpec, BreakerSettings, ConnectionLimits, DecisionLog,
     DecisionLogSpec, EndpointLimits, EndpointSpec, EventSpec, FleetSpec, HealthSpec, Most, Origin,
     ParityMode, PoolSpec, QueueSpec, RankAddressingKind, RetryLimits, Timeouts, Tls, TlsFiles,
     TokenSpec,
@@ -243,7 +243,8 @@ fn origin(pool: &PoolConfig, endpoint: &EndpointConfig, tls: Option<&Tls>) -> Or
 
 fn endpoint_spec(endpoint: &EndpointConfig, origin: Origin) -> EndpointSpec {
     let poll_events = endpoint.polls();
-    let EndpointConfig { url: _, events, replay, topic, bind, ranks, rank, weight } = endpoint;
+    let EndpointConfig { url: _, events, replay, topic, bind, ranks, rank, weight, state } =
+        endpoint;
     EndpointSpec {
         origin,
         events: events.clone().filter(|_| !poll_events).map(|publisher| EventSpec {
@@ -256,5 +257,10 @@ fn endpoint_spec(endpoint: &EndpointConfig, origin: Origin) -> EndpointSpec {
         ranks: *ranks,
         rank: *rank,
         weight: *weight,
+        state: match state {
+            EndpointState::Active => AdminState::Active,
+            EndpointState::Drain => AdminState::Drain,
+            EndpointState::Disabled => AdminState::Disabled,
+        },
     }
 }

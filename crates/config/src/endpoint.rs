@@ -25,6 +25,19 @@ pub enum RankAddressing {
     Url,
 }
 
+/// Whether requests may go to an endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EndpointState {
+    /// They may.
+    #[default]
+    Active,
+    /// Only those of conversations that are there already.
+    Drain,
+    /// None.
+    Disabled,
+}
+
 /// One engine.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -55,6 +68,9 @@ pub struct EndpointConfig {
     /// 100; 0 counts as 1.
     #[serde(default = "full")]
     pub weight: u32,
+    /// Whether requests may go there. Default `active`.
+    #[serde(default)]
+    pub state: EndpointState,
 }
 
 fn full() -> u32 {
@@ -152,6 +168,7 @@ impl EndpointConfig {
             ranks: None,
             rank: None,
             weight: full(),
+            state: EndpointState::default(),
         }
     }
 

@@ -60,6 +60,9 @@ pub struct Config {
     pub scrape_interval_ms: u64,
     /// How long streams may go on after a stop was asked for, in seconds. Default 30.
     pub shutdown_grace_s: u64,
+    /// How long, before that, connections are still accepted while `/readyz` says 503, in seconds: for
+    /// load balancers that look there. Default 0.
+    pub shutdown_delay_s: u64,
     /// What the picture of the engines' caches may take.
     pub inventory: InventoryConfig,
     /// Where decisions are logged. Not at all by default.
@@ -201,6 +204,7 @@ impl Default for Config {
             timeouts: TimeoutsConfig::default(),
             scrape_interval_ms: 1_000,
             shutdown_grace_s: 30,
+            shutdown_delay_s: 0,
             inventory: InventoryConfig::default(),
             decision_log: None,
             retries: RetriesConfig::default(),
@@ -216,9 +220,18 @@ impl Config {
     /// # Errors
     /// When the file cannot be read, or as [`Config::parse`].
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::load_with_text(path).map(|(config, _)| config)
+    }
+
+    /// [`load`](Self::load), and the file's text for [`differences`](crate::differences).
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_with_text(path: &Path) -> Result<(Self, String), ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse(&path.display().to_string(), &text)
+        let config = Self::parse(&path.display().to_string(), &text)?;
+        Ok((config, text))
     }
 
     /// Parses a text; `file` is the name used in errors.
@@ -245,6 +258,12 @@ impl Config {
     #[must_use]
     pub fn shutdown_grace(&self) -> Duration {
         Duration::from_secs(self.shutdown_grace_s)
+    }
+
+    /// How long connections are accepted after a stop was asked for.
+    #[must_use]
+    pub fn shutdown_delay(&self) -> Duration {
+        Duration::from_secs(self.shutdown_delay_s)
     }
 
     fn check(&self) -> Result<(), (String, String)> {
@@ -277,6 +296,7 @@ impl Config {
         }
         let mut streams = HashMap::new();
         let mut addressings = HashMap::new();
+        let mut states = HashMap::new();
         let mut identities = HashMap::new();
         let mut bound: HashMap<&str, Vec<(&Authority, Option<&str>)>> = HashMap::new();
         let mut models = HashSet::new();
@@ -297,6 +317,11 @@ impl Config {
                     let message =
                         format!("the ranks of {} are told otherwise elsewhere", endpoint.url);
                     return fail(&format!("pools[{i}].endpoints[{j}].url"), &message);
+                }
+                let state = *states.entry(endpoint.url.authority()).or_insert(endpoint.state);
+                if state != endpoint.state {
+                    let message = format!("{} has another state elsewhere", endpoint.url);
+                    return fail(&format!("pools[{i}].endpoints[{j}].state"), &message);
                 }
                 let first = identities.entry(endpoint.url.authority()).or_insert(pool);
                 if first.identity != pool.identity {

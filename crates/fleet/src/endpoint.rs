@@ -1,7 +1,8 @@
 //! One place a request can be sent to: an engine, or one data-parallel rank of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
 use http::uri::Authority;
 use kvasir_balance::EndpointId;
@@ -20,11 +21,14 @@ use crate::load::{FirstTokens, LoadCounters, Rates};
 use crate::parity::Stamp;
 use crate::parity::hits::HitParity;
 use crate::pending::PendingSlot;
+use crate::pool::Shared;
 use crate::rank_stream::RankStream;
 use crate::signals::Signals;
+use crate::spec::AdminState;
 
 mod health;
 mod parity;
+mod state;
 
 /// One routable engine, or one of its data-parallel ranks where they can be addressed.
 ///
@@ -37,7 +41,11 @@ pub struct Endpoint {
     rank: Option<u32>,
     /// Whether requests must name the rank in a header.
     by_header: bool,
-    load: LoadCounters,
+    /// By the newest configuration.
+    configured: AtomicU8,
+    /// What was said since, of more weight than any configuration; [`state::BY_CONFIGURATION`] for nothing.
+    by_hand: AtomicU8,
+    load: Arc<LoadCounters>,
     pending: PendingSlot,
     rates: Rates,
     first_tokens: FirstTokens,
@@ -80,14 +88,19 @@ impl Endpoint {
         rank: Option<u32>,
         by_header: bool,
         streams: Vec<Arc<RankStream>>,
-        pending: PendingSlot,
+        configured: AdminState,
+        shared: &Shared,
     ) -> Self {
-        let id = EndpointId::of(&name_of(engine.url(), rank));
+        let name = name_of(engine.url(), rank);
+        let (load, pending) = (shared.accounts.of(&name), shared.pending.slot());
+        let id = EndpointId::of(&name);
         Self {
             engine,
             rank,
             by_header,
-            load: LoadCounters::default(),
+            configured: AtomicU8::new(configured as u8),
+            by_hand: AtomicU8::new(state::BY_CONFIGURATION),
+            load,
             pending,
             rates: Rates::default(),
             first_tokens: FirstTokens::default(),
@@ -110,7 +123,7 @@ impl Endpoint {
 
     /// How it is connected to.
     #[must_use]
-    pub fn origin(&self) -> &Origin {
+    pub fn origin(&self) -> Arc<Origin> {
         self.engine.origin()
     }
 
@@ -151,10 +164,18 @@ impl Endpoint {
         self.load.in_flight()
     }
 
-    /// Prompt tokens sent there whose answer has not begun.
+    /// Those of them whose prompt is computed: it generates for them. Of answers that come as a
+    /// whole the moment is predicted.
+    #[must_use]
+    pub fn decoding(&self) -> u32 {
+        self.load.at(Instant::now()).decoding
+    }
+
+    /// Prompt tokens sent there and not computed yet: until the answer begins, or, where it comes as
+    /// a whole, until the predicted end of the prefill.
     #[must_use]
     pub fn queued_prefill_tokens(&self) -> u64 {
-        self.load.queued_prefill_tokens()
+        self.load.at(Instant::now()).queued_prefill_tokens
     }
 
     /// What the engine says of itself; `None` before it was first asked.

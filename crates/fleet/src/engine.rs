@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::uri::Authority;
 use kvasir_upstream::Origin;
 use parking_lot::Mutex;
@@ -14,16 +14,20 @@ use crate::breaker::{BreakerSettings, BreakerState};
 use crate::card::EngineCard;
 use crate::health::{Health, Probe, Standing};
 use crate::identity::{BlockIdentity, Keying};
+use crate::pool::Shared;
 
 /// An engine behind one address. Its ranks share its health and what it says of itself.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    origin: Origin,
+    authority: Authority,
+    url: String,
+    /// How it is connected to: the URL is the same always.
+    origin: ArcSwap<Origin>,
     card: ArcSwapOption<EngineCard>,
     identity: BlockIdentity,
     /// How its prompts are keyed, by what it says of itself; `None` where they cannot be.
     keying: ArcSwapOption<Keying>,
-    health: Mutex<Health>,
+    health: Arc<Mutex<Health>>,
     asleep: AtomicBool,
     /// The start time its process last gave, as bits; 0 before that.
     weight: AtomicU32,
@@ -51,6 +55,10 @@ pub enum Exclusion {
     Silent,
     /// The prompt is longer than its context.
     ContextTooLong,
+    /// It takes no new conversations; those pinned to it go on.
+    Draining,
+    /// It was taken out of service.
+    Disabled,
     /// This request already failed there.
     Tried,
     /// The request goes on from what another engine has stored.
@@ -69,6 +77,8 @@ impl From<&Exclusion> for kvasir_balance::Exclusion {
             Exclusion::Unhealthy => Self::Unhealthy,
             Exclusion::Silent => Self::Silent,
             Exclusion::ContextTooLong => Self::ContextTooLong,
+            Exclusion::Draining => Self::Draining,
+            Exclusion::Disabled => Self::Disabled,
             Exclusion::Tried => Self::Tried,
             Exclusion::NotOwner => Self::NotOwner,
         }
@@ -84,13 +94,15 @@ impl Exclusion {
 }
 
 impl Engine {
-    pub(crate) fn new(origin: Origin, identity: BlockIdentity) -> Self {
+    pub(crate) fn new(origin: Origin, identity: BlockIdentity, shared: &Shared) -> Self {
         Self {
-            origin,
+            authority: origin.authority().clone(),
+            url: origin.url().to_owned(),
+            health: shared.healths.of(origin.url()),
+            origin: ArcSwap::from_pointee(origin),
             card: ArcSwapOption::empty(),
             keying: ArcSwapOption::new(identity.keying(None).map(Arc::new)),
             identity,
-            health: Mutex::default(),
             asleep: AtomicBool::new(false),
             process_start: AtomicU64::new(0),
             weight: AtomicU32::new(100),
@@ -98,16 +110,26 @@ impl Engine {
     }
 
     pub(crate) fn authority(&self) -> &Authority {
-        self.origin.authority()
+        &self.authority
     }
 
     pub(crate) fn url(&self) -> &str {
-        self.origin.url()
+        &self.url
     }
 
     /// How it is connected to.
-    pub(crate) fn origin(&self) -> &Origin {
-        &self.origin
+    pub(crate) fn origin(&self) -> Arc<Origin> {
+        self.origin.load_full()
+    }
+
+    /// It is connected to in another way from now on; what is under way stays where it is. Nothing
+    /// happens where the way is the same: its connections are kept. The URL must be the same.
+    pub(crate) fn connect_by(&self, origin: Origin) -> bool {
+        let other = **self.origin.load() != origin;
+        if other {
+            self.origin.store(Arc::new(origin));
+        }
+        other
     }
 
     pub(crate) fn card(&self) -> Option<Arc<EngineCard>> {

@@ -22,6 +22,8 @@ pub(crate) enum Probe {
     Unwell(u16),
     /// It did not come in time, although the engine accepted the connection.
     Late,
+    /// It is not asked for.
+    None,
 }
 
 #[derive(Debug)]
@@ -156,12 +158,15 @@ impl Health {
         let limit = self.settings.failures.max(1);
         let was_bad = self.bad_probes >= limit;
         self.bad_probes = match probe {
-            Probe::Well => 0,
+            Probe::Well | Probe::None => 0,
             Probe::Unwell(_) => limit,
             Probe::Late => self.bad_probes.saturating_add(1),
         };
         match (was_bad, self.bad_probes >= limit) {
             (false, true) => tracing::warn!(endpoint = url, ?probe, "endpoint is unhealthy"),
+            (true, false) if probe == Probe::None => {
+                tracing::info!(endpoint = url, "endpoint's health page is asked for no more");
+            }
             (true, false) => tracing::info!(endpoint = url, "endpoint is healthy again"),
             _ => {}
         }

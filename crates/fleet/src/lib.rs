@@ -18,7 +18,9 @@ mod application;
 mod apply;
 mod asked;
 mod breaker;
+mod by_name;
 mod card;
+mod changes;
 mod credit;
 mod decision_log;
 mod endpoint;
@@ -44,10 +46,13 @@ mod ranks;
 mod refill;
 mod registry;
 mod retry_budget;
+mod roster;
 mod samples;
+mod seat;
 mod selecting;
 mod signals;
 mod spec;
+mod supervised;
 mod task;
 #[cfg(test)]
 mod test_events;
@@ -63,6 +68,7 @@ pub use self::apply::Applier;
 pub use self::asked::Asked;
 pub use self::breaker::{BreakerSettings, BreakerState};
 pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
+pub use self::changes::Changes;
 pub use self::decision_log::{DecisionLog, DecisionLogError, DecisionLogSpec};
 pub use self::endpoint::Endpoint;
 pub use self::engine::Exclusion;
@@ -83,8 +89,8 @@ pub use self::registry::{Fleet, FleetError, Resolved};
 pub use self::retry_budget::{RetryBudget, RetryLimits};
 pub use self::samples::{Sample, samples};
 pub use self::spec::{
-    EndpointSpec, EventSpec, FleetSpec, HealthSpec, ParityMode, PoolSpec, RankAddressingKind,
-    Timeouts, TokenSpec,
+    AdminState, EndpointSpec, EventSpec, FleetSpec, HealthSpec, ParityMode, PoolSpec,
+    RankAddressingKind, Timeouts, TokenSpec,
 };
 pub use self::token_headers::TokenHeaders;
 pub use self::token_oracle::{

@@ -163,14 +163,57 @@ pub struct EndpointSpec {
     pub rank: Option<u32>,
     /// Its share of the load, in percent of a full one's.
     pub weight: u32,
+    /// Whether requests may go there, all ranks alike.
+    pub state: AdminState,
+}
+
+/// Whether an operator lets requests go to an endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum AdminState {
+    /// They may.
+    #[default]
+    Active,
+    /// No new conversations; those pinned there, and those that go on from what is stored there, go on.
+    Drain,
+    /// None.
+    Disabled,
+}
+
+impl AdminState {
+    /// The word used in metrics and logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Drain => "drain",
+            Self::Disabled => "disabled",
+        }
+    }
+
+    /// The state of this number.
+    pub(crate) fn of(number: u8) -> Self {
+        match number {
+            1 => Self::Drain,
+            2 => Self::Disabled,
+            _ => Self::Active,
+        }
+    }
 }
 
 impl EndpointSpec {
     /// An engine of which only the address is known.
     #[must_use]
     pub fn at(origin: impl Into<Origin>) -> Self {
-        let origin = origin.into();
-        Self { origin, events: None, poll_events: false, ranks: None, rank: None, weight: 100 }
+        Self {
+            origin: origin.into(),
+            events: None,
+            poll_events: false,
+            ranks: None,
+            rank: None,
+            weight: 100,
+            state: AdminState::Active,
+        }
     }
 
     pub(crate) fn addressing(&self, kind: RankAddressingKind) -> RankAddressing {

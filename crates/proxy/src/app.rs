@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -67,20 +68,28 @@ impl Default for Retries {
 
 /// The data plane's shared state.
 pub struct App {
-    pub(crate) settings: Settings,
+    now: ArcSwap<Now>,
+    stopping: AtomicBool,
+    tokenizer_threads: usize,
     /// Connections to engines: of the one runtime there is.
     pub(crate) upstream: Upstream,
     pub(crate) tokenizer_permits: Arc<Semaphore>,
     /// For reading long bodies and headers, which must not wait for tokenizers.
     pub(crate) reader_permits: Arc<Semaphore>,
     pub(crate) owners: Arc<Owners>,
-    fleet: ArcSwap<Fleet>,
     metrics_page: MetricsPage,
+}
+
+/// What a request goes by from its beginning to its end, whatever is reloaded meanwhile.
+#[derive(Debug)]
+pub(crate) struct Now {
+    pub(crate) settings: Settings,
+    pub(crate) fleet: Arc<Fleet>,
 }
 
 impl fmt::Debug for App {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("App").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("App").field("settings", &self.now.load().settings).finish_non_exhaustive()
     }
 }
 
@@ -88,23 +97,49 @@ impl App {
     /// A data plane over `fleet`.
     #[must_use]
     pub fn new(settings: Settings, fleet: Fleet, metrics_page: MetricsPage) -> Self {
-        let upstream = Upstream::default();
-        let permits = || Arc::new(Semaphore::new(settings.tokenizer_threads.max(1)));
-        let (tokenizer_permits, reader_permits) = (permits(), permits());
-        let fleet = ArcSwap::from_pointee(fleet);
-        let owners = Arc::default();
-        Self { settings, upstream, tokenizer_permits, reader_permits, owners, fleet, metrics_page }
+        let tokenizer_threads = settings.tokenizer_threads.max(1);
+        let permits = || Arc::new(Semaphore::new(tokenizer_threads));
+        Self {
+            now: ArcSwap::from_pointee(Now { settings, fleet: Arc::new(fleet) }),
+            stopping: AtomicBool::new(false),
+            tokenizer_threads,
+            upstream: Upstream::default(),
+            tokenizer_permits: permits(),
+            reader_permits: permits(),
+            owners: Arc::default(),
+            metrics_page,
+        }
+    }
+
+    /// What a request that begins now goes by.
+    pub(crate) fn now(&self) -> Arc<Now> {
+        self.now.load_full()
     }
 
     /// The fleet now.
     #[must_use]
     pub fn fleet(&self) -> Arc<Fleet> {
-        self.fleet.load_full()
+        Arc::clone(&self.now.load().fleet)
     }
 
     /// Routes new requests over another fleet; requests in flight keep theirs.
     pub fn replace_fleet(&self, fleet: Fleet) {
-        self.fleet.store(Arc::new(fleet));
+        let settings = self.now.load().settings.clone();
+        self.reload(settings, fleet);
+    }
+
+    /// The same by other settings. How many prompts may be tokenised at one time stays as it was.
+    pub fn reload(&self, settings: Settings, fleet: Fleet) {
+        self.now.store(Arc::new(Now { settings, fleet: Arc::new(fleet) }));
+    }
+
+    /// Says at `/readyz` that no new connections should come: the gateway is about to stop.
+    pub fn announce_stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 
     /// The whole `/metrics` page.
@@ -113,7 +148,7 @@ impl App {
         if !page.is_empty() && !page.ends_with('\n') {
             page.push('\n');
         }
-        self.fleet.load().render_metrics(&mut page);
+        self.now.load().fleet.render_metrics(&mut page);
         kvasir_upstream::render(&mut page, &[&self.upstream]);
         self.render_threads(&mut page);
         page
@@ -121,7 +156,7 @@ impl App {
 
     /// How many tokenizer threads there are, and how many are at work.
     fn render_threads(&self, page: &mut String) {
-        let threads = self.settings.tokenizer_threads.max(1);
+        let threads = self.tokenizer_threads;
         let busy = threads.saturating_sub(self.tokenizer_permits.available_permits());
         for (name, help, value) in [
             ("tokenizer_threads", "Prompts that may be tokenised at one time.", threads),

@@ -26,7 +26,7 @@ use kvasir_upstream::{AnswerStream, Started};
 use self::held::Held;
 use self::retry_after::retry_after;
 use crate::access_log::AccessLog;
-use crate::app::App;
+use crate::app::{App, Retries};
 use crate::forward::{Failure, Phase, attempt};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
@@ -59,12 +59,13 @@ pub(crate) struct Answered {
 /// another.
 pub(crate) async fn try_engines(
     app: &App,
+    retries: Retries,
     parts: &Parts,
     plan: &Plan,
     log: &mut AccessLog,
 ) -> Result<Answered, Refusal> {
     plan.resolved.pool.retries().note_request(Instant::now());
-    let mut tries = Tries::new(app, parts, plan, log);
+    let mut tries = Tries::new(app, retries, parts, plan, log);
     loop {
         let Some(chosen) = tries.next().await else { return tries.give_up() };
         if let Some(answered) = tries.send(parts, chosen).await {
@@ -109,6 +110,8 @@ impl Cause {
 struct Tries<'a> {
     app: &'a App,
     parts: &'a Parts,
+    /// What it goes by, whatever is reloaded meanwhile.
+    settings: Retries,
     plan: &'a Plan,
     log: &'a mut AccessLog,
     tried: Vec<Arc<Endpoint>>,
@@ -137,10 +140,17 @@ struct Tries<'a> {
 }
 
 impl<'a> Tries<'a> {
-    fn new(app: &'a App, parts: &'a Parts, plan: &'a Plan, log: &'a mut AccessLog) -> Self {
+    fn new(
+        app: &'a App,
+        settings: Retries,
+        parts: &'a Parts,
+        plan: &'a Plan,
+        log: &'a mut AccessLog,
+    ) -> Self {
         let deadline = log.started().checked_add(plan.resolved.pool.timeouts().request);
         Self {
             app,
+            settings,
             parts,
             plan,
             log,
@@ -181,8 +191,7 @@ impl<'a> Tries<'a> {
     /// Who could not be connected to got nothing: that puts no load on anybody, and takes nothing
     /// of the budget.
     fn is_within_budget(&mut self, ask: fn(&RetryBudget, RetryLimits, Instant) -> bool) -> bool {
-        let (retries, limits) =
-            (self.plan.resolved.pool.retries(), self.app.settings.retries.budget);
+        let (retries, limits) = (self.plan.resolved.pool.retries(), self.settings.budget);
         let is_within = self.sent == 0 || ask(retries, limits, Instant::now());
         if !is_within {
             self.count_retry("no_budget");
@@ -195,14 +204,13 @@ impl<'a> Tries<'a> {
         if self.sent == 0 {
             return true;
         }
-        let settings = self.app.settings.retries;
         self.log.no_retry = if self.late.is_some() || self.is_over() {
             Some("late")
         } else if !self.plan.repeatable {
             Some("not_repeatable")
         } else if self.faults >= MAX_FAULTS {
             Some("faults")
-        } else if self.sent >= settings.attempts {
+        } else if self.sent >= self.settings.attempts {
             Some("attempts")
         } else {
             None
@@ -259,7 +267,7 @@ impl<'a> Tries<'a> {
     }
 
     fn is_worth_waiting(&self, time: Duration) -> bool {
-        !self.waited && time <= self.app.settings.retries.longest_wait
+        !self.waited && time <= self.settings.longest_wait
     }
 
     async fn wait(&mut self, time: Duration) {
@@ -336,10 +344,13 @@ impl<'a> Tries<'a> {
     /// Whether anybody may do better than the engine that has just answered: only then its answer
     /// is held.
     fn has_others(&mut self, endpoint: &Endpoint, retry_after: Option<Duration>) -> bool {
+        let pool = &self.plan.resolved.pool;
         let is_other = |member: &Arc<Endpoint>| {
-            !member.same_engine(endpoint) && !self.tried.iter().any(|t| t.same_engine(member))
+            !member.same_engine(endpoint)
+                && !self.tried.iter().any(|t| t.same_engine(member))
+                && pool.is_in_service(member)
         };
-        let others = self.plan.resolved.pool.members().iter().any(is_other)
+        let others = pool.members().iter().any(is_other)
             // Others do not have what it goes on from.
             && self.plan.owner.is_none();
         let has = others || retry_after.is_some_and(|time| self.is_worth_waiting(time));
@@ -413,7 +424,10 @@ impl<'a> Tries<'a> {
         Err(match (self.last_break, self.last_refusal) {
             (Some(why), _) => Refusal::EngineBroke { model, why },
             (None, Some(why)) => Refusal::NoEndpoint { model, why },
-            (None, None) => Refusal::NoEndpoint { model, why: "none is in service".to_owned() },
+            (None, None) => Refusal::NoEndpoint {
+                model,
+                why: self.plan.resolved.pool.why_none(&self.plan.model),
+            },
         })
     }
 }

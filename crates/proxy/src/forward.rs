@@ -34,7 +34,7 @@ pub(crate) async fn attempt(
     let patience =
         Patience { connect: timeouts.connect, first_data: timeouts.first_data.min(left) };
     let outgoing = || outgoing(pool, endpoint, request, body);
-    app.upstream.send(endpoint.origin(), patience, repeatable, outgoing).await
+    app.upstream.send(&endpoint.origin(), patience, repeatable, outgoing).await
 }
 
 /// The request as the engine gets it, but for its host.

@@ -10,7 +10,7 @@ use kvasir_fleet::Decision;
 use kvasir_prompt::Api;
 
 use crate::access_log::AccessLog;
-use crate::app::App;
+use crate::app::{App, Now};
 use crate::attempts::{Answered, try_engines};
 use crate::keys::Shown;
 use crate::listen::Client;
@@ -46,13 +46,15 @@ async fn answer_to(
     id: &HeaderValue,
 ) -> Response<AnswerBody> {
     let app = &client.app;
-    let route = route(&parts.method, parts.uri.path(), &app.settings.forward_paths);
-    let admitted = incoming::read(&mut parts, client).and_then(|()| admit(app, &mut parts, route));
+    let now = &*app.now();
+    let route = route(&parts.method, parts.uri.path(), &now.settings.forward_paths);
+    let admitted =
+        incoming::read(&mut parts, client, now).and_then(|()| admit(now, &mut parts, route));
     if admitted.is_ok() {
         match route {
-            Route::Models => return own::models(&app.fleet()),
+            Route::Models => return own::models(&now.fleet),
             Route::Health => return own::health(),
-            Route::Ready => return own::ready(&app.fleet()),
+            Route::Ready => return own::ready(&now.fleet, app.is_stopping()),
             Route::Metrics => return own::metrics(app.metrics()),
             Route::Options { allow } => return own::options(allow),
             Route::Api(_)
@@ -76,12 +78,12 @@ async fn answer_to(
             request_body::discard(body, waits(&parts.headers)).await;
             Err(refusal)
         }
-        (None, Route::Api(api)) => Plan::read(app, &parts, body, Some(api), &mut log).await,
-        (None, _) => Plan::read(app, &parts, body, None, &mut log).await,
+        (None, Route::Api(api)) => Plan::read(app, now, &parts, body, Some(api), &mut log).await,
+        (None, _) => Plan::read(app, now, &parts, body, None, &mut log).await,
     };
     let refusal = match planned {
-        Ok(plan) => match try_engines(app, &parts, &plan, &mut log).await {
-            Ok(answered) => return answer(app, route, &plan, answered, log),
+        Ok(plan) => match try_engines(app, now.settings.retries, &parts, &plan, &mut log).await {
+            Ok(answered) => return answer(app, now, route, &plan, answered, log),
             Err(refusal) => refusal,
         },
         Err(refusal) => refusal,
@@ -91,8 +93,8 @@ async fn answer_to(
 }
 
 /// Lets a request in by its API key, where keys are asked for.
-fn admit(app: &App, parts: &mut Parts, route: Route) -> Result<(), Refusal> {
-    let Some(keys) = app.settings.client_keys.as_ref().filter(|_| !route.is_open()) else {
+fn admit(now: &Now, parts: &mut Parts, route: Route) -> Result<(), Refusal> {
+    let Some(keys) = now.settings.client_keys.as_ref().filter(|_| !route.is_open()) else {
         return Ok(());
     };
     keys.check(&parts.headers)
@@ -104,6 +106,7 @@ fn admit(app: &App, parts: &mut Parts, route: Route) -> Result<(), Refusal> {
 /// The engine's answer, on its way.
 fn answer(
     app: &App,
+    now: &Now,
     route: Route,
     plan: &Plan,
     answered: Answered,
@@ -121,7 +124,7 @@ fn answer(
     }
     log.first_data(is_stream);
     log.status = head.status.as_u16();
-    if app.settings.decision_headers {
+    if now.settings.decision_headers {
         add_header(&mut head.headers, "x-kvasir-endpoint", endpoint.url());
         if let Some(rank) = endpoint.rank() {
             add_header(&mut head.headers, "x-kvasir-rank", &rank.to_string());

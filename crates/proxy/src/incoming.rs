@@ -5,6 +5,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Uri, Version};
 
+use crate::app::Now;
 use crate::forwarded;
 use crate::headers;
 use crate::listen::{Client, MAX_HEADERS};
@@ -18,7 +19,7 @@ pub(crate) fn ends_connection(parts: &Parts) -> bool {
 }
 
 /// Checks a head, and makes it what engines may see but for what belongs to one attempt.
-pub(crate) fn read(parts: &mut Parts, client: &Client) -> Result<(), Refusal> {
+pub(crate) fn read(parts: &mut Parts, client: &Client, now: &Now) -> Result<(), Refusal> {
     if parts.headers.len() > MAX_HEADERS {
         return Err(Refusal::TooManyHeaders { limit: MAX_HEADERS });
     }
@@ -29,7 +30,7 @@ pub(crate) fn read(parts: &mut Parts, client: &Client) -> Result<(), Refusal> {
     if parts.version == Version::HTTP_2 {
         join_cookies(&mut parts.headers);
     }
-    let mode = client.app.settings.forwarded_headers;
+    let mode = now.settings.forwarded_headers;
     forwarded::note(&mut parts.headers, mode, client, host);
     Ok(())
 }

@@ -1,14 +1,17 @@
-//! Certificates made for one test, and the client's side of TLS with them.
+//! Certificates made for one test, and both sides of TLS with them.
 
 #![expect(clippy::unwrap_used, reason = "a test without certificates may stop at once")]
 
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// An authority that signs for tests.
 #[derive(Debug)]
@@ -55,6 +58,9 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // No two have one name, or a stranger would be taken for one that signs badly.
+        let name: String = key.public_key_raw().iter().map(|byte| format!("{byte:02x}")).collect();
+        params.distinguished_name.push(DnType::CommonName, name);
         let pem = params.self_signed(&key).unwrap().pem();
         Self { issuer: Issuer::new(params, key), pem }
     }
@@ -88,22 +94,63 @@ impl Authority {
     /// When the certificates do not fit.
     #[must_use]
     pub fn client(&self, identity: Option<&Identity>, protocols: &[&str]) -> Arc<ClientConfig> {
-        let mut roots = RootCertStore::empty();
-        roots.add(certificate(&self.pem)).unwrap();
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_root_certificates(roots);
+            .with_root_certificates(self.believed());
         let mut config = match identity {
             None => builder.with_no_client_auth(),
             Some(Identity { cert, key }) => {
-                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-                builder.with_client_auth_cert(vec![certificate(cert)], key).unwrap()
+                builder.with_client_auth_cert(vec![certificate(cert)], private_key(key)).unwrap()
             }
         };
-        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        config.alpn_protocols = names(protocols);
         Arc::new(config)
     }
+
+    fn believed(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate(&self.pem)).unwrap();
+        roots
+    }
+}
+
+/// A server that shows `identity` and offers these protocols. With `clients` it takes only those
+/// with a certificate of that authority.
+///
+/// # Panics
+///
+/// When the certificates do not fit.
+#[must_use]
+pub fn server_config(
+    identity: &Identity,
+    clients: Option<&Authority>,
+    protocols: &[&str],
+) -> ServerConfig {
+    let provider = Arc::new(default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let roots = Arc::new(authority.believed());
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+            builder.with_client_cert_verifier(verifier.unwrap())
+        }
+    };
+    let (cert, key) = (certificate(&identity.cert), private_key(&identity.key));
+    let mut config = builder.with_single_cert(vec![cert], key).unwrap();
+    config.alpn_protocols = names(protocols);
+    config
+}
+
+fn names(protocols: &[&str]) -> Vec<Vec<u8>> {
+    protocols.iter().map(|name| name.as_bytes().to_vec()).collect()
+}
+
+fn private_key(pem: &str) -> PrivateKeyDer<'static> {
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).unwrap()
 }
 
 fn certificate(pem: &str) -> CertificateDer<'static> {

@@ -1,15 +1,17 @@
 //! Connections: how many, how long, and how they end.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use kvasir_testkit::client::RawClient;
+use kvasir_testkit::client::{self, RawClient};
 use kvasir_testkit::engine::{EngineConfig, FakeEngine, Fate, Reply};
 use kvasir_testkit::http_client::HttpClient;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    COMPLETIONS, ConfigFile, Gateway, SOON, completion, pool, run_to_end, stream,
+    COMPLETIONS, ConfigFile, Gateway, SOON, completion, pool, run_to_end, stream, until,
 };
 
 async fn with(listener: Value) -> (FakeEngine, Gateway) {
@@ -114,39 +116,67 @@ async fn a_stop_tells_clients_to_close_and_lets_new_ones_send_their_first() {
     assert_eq!(engine.requests()[0].fate, Fate::Completed);
 }
 
+/// Requests over a new connection each, until told to stop; every one of them must be answered.
+async fn ask_on(addr: SocketAddr, running: Arc<AtomicBool>, served: Arc<AtomicUsize>) {
+    while running.load(Ordering::Relaxed) {
+        let body = completion(&[1]).to_string();
+        let answer = client::post(addr, COMPLETIONS, body.as_bytes()).await;
+        assert_eq!(answer.unwrap().status, 200);
+        served.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_gateways_share_a_port_and_one_takes_over_without_a_gap() {
+    const STREAMS: usize = 4;
+    const EVENTS: usize = 20;
     let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
-    let listener = json!({"reuse_port": true});
-    let config = json!({"pools": [pool("tiny", &[&engine])], "listener": listener});
+    let config =
+        json!({"pools": [pool("tiny", &[&engine])], "listener": json!({"reuse_port": true})});
     let mut first = Gateway::start(config.clone()).await;
-    let second = Gateway::start_at(first.addr(), config).await;
-    assert_eq!(second.addr(), first.addr());
     let addr = first.addr();
-    let running = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let clients: Vec<_> = (0..4)
-        .map(|_| {
-            let running = running.clone();
-            tokio::spawn(async move {
-                let mut served = 0;
-                while running.load(std::sync::atomic::Ordering::Relaxed) {
-                    let body = completion(&[1]).to_string();
-                    let answer =
-                        kvasir_testkit::client::post(addr, COMPLETIONS, body.as_bytes()).await;
-                    assert_eq!(answer.unwrap().status, 200);
-                    served += 1;
-                }
-                served
-            })
-        })
-        .collect();
-    first.terminate();
-    assert_eq!(first.exit_status().await, Some(0));
-    assert_eq!(kvasir_testkit::client::get(addr, "/health").await.unwrap().status, 200);
-    running.store(false, std::sync::atomic::Ordering::Relaxed);
-    for client in clients {
-        assert!(client.await.unwrap() > 0);
+    let gap = Duration::from_millis(100);
+    engine.push(vec![Reply::SlowTokens { first: gap, gap, count: EVENTS }; STREAMS]);
+    // While it is alone, so that all of them are its own.
+    let mut streams = Vec::new();
+    for _ in 0..STREAMS {
+        let body = stream(&[1, 2], u32::try_from(EVENTS).unwrap()).to_string();
+        streams.push(first.sent(COMPLETIONS, body.as_bytes()).await);
     }
+    engine.wait_for(STREAMS, SOON).await;
+    let second = Gateway::start_at(addr, config).await;
+    assert_eq!(second.addr(), addr);
+    let (running, served) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let clients: Vec<_> = (0..4)
+        .map(|_| tokio::spawn(ask_on(addr, Arc::clone(&running), Arc::clone(&served))))
+        .collect();
+    let more = async |than: usize| {
+        until(SOON, || async {
+            let now = served.load(Ordering::Relaxed);
+            if now > than { Ok(()) } else { Err(format!("{now} requests")) }
+        })
+        .await;
+    };
+    more(20).await;
+    first.terminate();
+    first.line("the stop", |line| line.contains("stop asked for")).await;
+    let before = served.load(Ordering::Relaxed);
+    for client in &mut streams {
+        assert_eq!(client.head().await.unwrap().status, 200);
+        let (mut events, mut last) = (0, String::new());
+        while let Some(event) = client.event().await.unwrap() {
+            events += 1;
+            last = event;
+        }
+        assert_eq!((events, &*last), (EVENTS + 1, "[DONE]"));
+    }
+    assert_eq!(first.exit_status().await, Some(0));
+    more(before + 20).await;
+    running.store(false, Ordering::Relaxed);
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert!(engine.requests().iter().all(|request| request.fate == Fate::Completed));
     drop(second);
 }
 

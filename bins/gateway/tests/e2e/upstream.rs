@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use kvasir_testkit::engine::{EngineConfig, FakeEngine, Fate, Reply};
-use kvasir_testkit::tls::{Authority, TlsFront, server_config};
+use kvasir_testkit::pki::{Authority, server_config};
+use kvasir_testkit::tls::TlsFront;
 use serde_json::json;
 
 use crate::harness::{COMPLETIONS, Decision, Gateway, SOON, completion, pool, pool_at};

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::Endpoint;
 use crate::breaker::BreakerState;
-use crate::engine::Exclusion;
 use crate::health::Standing;
 
 impl Endpoint {
@@ -52,11 +51,5 @@ impl Endpoint {
     /// A request is sent there.
     pub(crate) fn send(&self) -> Standing {
         self.engine.send()
-    }
-
-    /// Whether a request for `model` may go there; the reason if not.
-    #[must_use]
-    pub fn exclusion(&self, model: &str) -> Option<Exclusion> {
-        self.engine.exclusion(model)
     }
 }

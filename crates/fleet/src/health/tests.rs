@@ -6,7 +6,10 @@ use crate::identity::BlockIdentity;
 
 fn engine() -> Arc<Engine> {
     let origin = Origin::at(Authority::from_static("127.0.0.1:1"), false).unwrap();
-    let engine = Engine::new(origin, BlockIdentity::default());
+    let space = kvasir_kv_hash::KeySpace::fixed();
+    let inventory = kvasir_inventory::Inventory::new(space, kvasir_inventory::Limits::default());
+    let shared = crate::pool::Shared::new(Arc::new(inventory));
+    let engine = Engine::new(origin, BlockIdentity::default(), &shared);
     engine.set_breaker(BreakerSettings { failures: 2, ..BreakerSettings::default() });
     Arc::new(engine)
 }

@@ -6,9 +6,17 @@ use super::{Chosen, Pool};
 use crate::admission::{AdmissionSpec, Asker, Door, Limits, NoRoom, Turn};
 
 impl Pool {
-    /// The same with a door, where it does not take everything at once.
-    pub(crate) fn with_door(mut self, spec: Option<AdmissionSpec>) -> Self {
-        self.door = spec.map(|spec| Door::new(self.model.clone(), spec));
+    /// The same with a door, where it does not take everything at once: with that of the pool
+    /// before, where it is to be the same.
+    pub(crate) fn with_door(
+        mut self,
+        spec: Option<AdmissionSpec>,
+        before: Option<&Arc<Door>>,
+    ) -> Self {
+        self.door = spec.map(|spec| match before {
+            Some(door) if *door.spec() == spec => Arc::clone(door),
+            _ => Door::new(self.model.clone(), spec),
+        });
         self
     }
 

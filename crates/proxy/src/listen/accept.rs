@@ -61,7 +61,7 @@ pub async fn serve(
     // Closed before the end is waited for: whoever connects now is refused, or served by another
     // process on the same port.
     serve_waiting(&connections, &hub, &socket.into_std()?);
-    tracing::info!(open = hub.open(), ?grace, "stopping: requests in flight may finish");
+    tracing::info!(open = hub.open(), "stopping: requests in flight may finish");
     if tokio::time::timeout(grace, hub.ended()).await.is_err() {
         tracing::warn!("stopped with requests in flight");
     }

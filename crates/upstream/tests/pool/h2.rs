@@ -12,7 +12,7 @@ use http_body_util::Full;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use kvasir_testkit::tls::{Authority, server_config};
+use kvasir_testkit::pki::{Authority, server_config};
 use kvasir_upstream::{Limits, Origin, Phase, TlsFiles, Upstream};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use kvasir_testkit::tls::{Authority, Identity, TlsFront, server_config};
+use kvasir_testkit::pki::{Authority, Identity, server_config};
+use kvasir_testkit::tls::TlsFront;
 use kvasir_upstream::{Failure, Limits, Origin, Phase, Tls, TlsError, TlsFiles, Upstream};
 
 use crate::engine::{Engine, ask, stats};

@@ -28,14 +28,17 @@ fn each(most: Most) -> AdmissionLimits {
 fn behind(pool: Pool, limits: AdmissionLimits) -> Pool {
     let queue = QueueSpec { places: 100, max_wait: Duration::from_secs(20) };
     let hold = Duration::ZERO;
-    pool.with_door(Some(AdmissionSpec {
-        limits,
-        queue,
-        hold,
-        tenant_header: None,
-        priority_header: None,
-        timeout_header: None,
-    }))
+    pool.with_door(
+        Some(AdmissionSpec {
+            limits,
+            queue,
+            hold,
+            tenant_header: None,
+            priority_header: None,
+            timeout_header: None,
+        }),
+        None,
+    )
 }
 
 /// Prompts of so many tokens, of which nothing is known but that.

@@ -43,6 +43,7 @@ fn harmony(name: &str) -> PathBuf {
 struct Scene {
     engine: FakeEngine,
     _fleet: Fleet,
+    _seat: Arc<Seat>,
     pool: Arc<Pool>,
     renderer: Arc<Renderer>,
     checker: Checker,
@@ -65,14 +66,8 @@ impl Scene {
         };
         let config = EngineConfig { tokenize: Some(Arc::new(tokenize)), ..EngineConfig::default() };
         let engine = FakeEngine::start(config).await.unwrap();
-        let endpoint = EndpointSpec {
-            origin: engine.addr().to_string().parse::<http::uri::Authority>().unwrap().into(),
-            events: None,
-            poll_events: false,
-            ranks: None,
-            rank: None,
-            weight: 100,
-        };
+        let authority: http::uri::Authority = engine.addr().to_string().parse().unwrap();
+        let endpoint = EndpointSpec::at(authority);
         let pool = PoolSpec {
             model: "tiny".to_owned(),
             selection: SelectionSpec::default(),
@@ -106,8 +101,9 @@ impl Scene {
             assert!(Instant::now() < end, "no tokenizer, or no engine");
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
+        let seat = Arc::new(Seat::new(Arc::clone(&pool)));
         let checker = Checker {
-            pool: Arc::downgrade(&pool),
+            seat: Arc::downgrade(&seat),
             client: client(&EngineClient::new(Duration::from_secs(5)), None),
             mode: ParityMode::Sample,
             renderer: Arc::downgrade(&renderer),
@@ -115,7 +111,7 @@ impl Scene {
             told: true,
             again: Duration::from_millis(10),
         };
-        Self { engine, _fleet: fleet, pool, renderer, checker }
+        Self { engine, _fleet: fleet, _seat: seat, pool, renderer, checker }
     }
 
     fn states(&self) -> [Parity; 2] {
