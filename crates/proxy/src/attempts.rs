@@ -19,7 +19,8 @@ use http::request::Parts;
 use http::response::Parts as ResponseParts;
 use http_body::Frame;
 use kvasir_fleet::{
-    Chosen, Decision, Endpoint, Evidence, NoRoom, Reservation, RetryBudget, RetryLimits, TurnedAway,
+    Chosen, Decision, Endpoint, Evidence, NoRoom, Pool, Reservation, RetryBudget, RetryLimits,
+    TurnedAway,
 };
 use kvasir_upstream::{AnswerStream, Started};
 
@@ -233,9 +234,12 @@ impl<'a> Tries<'a> {
     }
 
     fn choose(&self, tried: &[Arc<Endpoint>]) -> Result<Chosen, NoRoom> {
-        let evidence = self.plan.evidence();
-        let pool = &self.plan.resolved.pool;
-        match owner(self.plan, &evidence, tried) {
+        self.choose_in(&self.plan.resolved.pool, tried)
+    }
+
+    fn choose_in(&self, pool: &Pool, tried: &[Arc<Endpoint>]) -> Result<Chosen, NoRoom> {
+        let evidence = self.plan.evidence_in(pool);
+        match owner(self.plan, pool, &evidence, tried) {
             None | Some(Err(NoRoom::Nobody)) => pool.choose(&self.plan.model, &evidence, tried),
             Some(found) => found,
         }
@@ -435,10 +439,11 @@ impl<'a> Tries<'a> {
 /// The engine that keeps what the request goes on from, if it can be chosen.
 fn owner(
     plan: &Plan,
+    pool: &Pool,
     evidence: &Evidence,
     tried: &[Arc<Endpoint>],
 ) -> Option<Result<Chosen, NoRoom>> {
     let owner = plan.owner.as_ref()?;
     // Responses are stored by the server, whichever of its ranks computed them.
-    Some(plan.resolved.pool.choose_owner(&plan.model, evidence, tried, owner))
+    Some(pool.choose_owner(&plan.model, evidence, tried, owner))
 }

@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{HeaderMap, header};
 use hyper::body::Incoming;
 use kvasir_balance::{Blind, HEAD_BYTES, Needs};
-use kvasir_fleet::{Endpoint, Evidence, Fleet, MAX_TEXT_BYTES, PromptTokens, Resolved};
+use kvasir_fleet::{Endpoint, Evidence, Fleet, MAX_TEXT_BYTES, Pool, PromptTokens, Resolved};
 use kvasir_prompt::{Api, Envelope, model_of_form};
 
 use crate::access_log::AccessLog;
@@ -169,8 +169,8 @@ impl Plan {
         })
     }
 
-    /// What every engine of the pool holds of it, now.
-    pub(crate) fn evidence(&self) -> Evidence {
+    /// What every engine of a pool, its own or the one that has taken its place, holds of it now.
+    pub(crate) fn evidence_in(&self, pool: &Pool) -> Evidence {
         let tokens = PromptTokens {
             prompts: self.known.prompts.as_deref().filter(|_| !self.engine_extras),
             count: self.known.count,
@@ -186,7 +186,7 @@ impl Plan {
             images: self.images,
             blind: self.blind,
         };
-        let evidence = self.resolved.pool.evidence_of(&tokens, &asked);
+        let evidence = pool.evidence_of(&tokens, &asked);
         let mut evidence = evidence.known_as(self.request_id.as_deref());
         if self.answered_whole {
             evidence = evidence.answered_whole();

@@ -6,7 +6,7 @@ use kvasir_testkit::client::{RawClient, Response};
 use kvasir_testkit::engine::{EngineConfig, FakeEngine, Load, Recorded, Reply};
 use serde_json::{Value, json};
 
-use crate::harness::{COMPLETIONS, Gateway, SOON, completion, ids, pool, until};
+use crate::harness::{COMPLETIONS, ConfigFile, Gateway, SOON, completion, ids, pool, until};
 
 /// How long an engine takes for a request.
 const WORK: Duration = Duration::from_millis(200);
@@ -338,4 +338,27 @@ async fn a_retry_waits_for_room_before_all_others() {
     let other: Vec<String> = order(&engines[1 - idle..][..1]);
     assert_eq!(other, ["long", "again", "urgent"]);
     gateway.until_idle().await;
+}
+
+/// Who waits finds engines that a reload brings, and goes to none that it took away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_while_the_configuration_changes_goes_by_the_new_one() {
+    let engines = engines(2).await;
+    let config = |engine: &FakeEngine| {
+        let mut pool = pool("tiny", &[engine]);
+        pool["admission"] =
+            json!({"max_requests": 1, "queue": {"places": 4, "max_wait_ms": 60000}});
+        pool.as_object_mut().unwrap().remove("tokenizer_dir");
+        json!({"scrape_interval_ms": 100, "pools": [pool]})
+    };
+    engines[0].set_default(Reply::HangBeforeHead);
+    let file = ConfigFile::of(&config(&engines[0]));
+    let gateway = Gateway::of_file(&file).await;
+    let _at_work = sent(&gateway, "", &[]).await;
+    engines[0].wait_for(1, SOON).await;
+    let mut queued = sent(&gateway, "", &[]).await;
+    waiting(&gateway, 1.0).await;
+    gateway.reload(&file, &config(&engines[1])).await;
+    assert_eq!(queued.response().await.unwrap().status, 200);
+    assert_eq!((engines[0].requests().len(), engines[1].requests().len()), (1, 1));
 }

@@ -125,8 +125,9 @@ impl Door {
         [&self.unread_priorities, &self.unread_timeouts].map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Has `attempt` choose one of `members`, at once or when the turn has come.
-    pub(crate) async fn admit<T>(
+    /// Has `attempt` choose one of `members`: at once, or where there is no room, when the asker's
+    /// turn has come. An attempt may be made several times, and holds up whoever waits behind.
+    pub async fn admit<T>(
         &self,
         members: impl Fn() -> Arc<Vec<Arc<Endpoint>>>,
         asker: Asker,

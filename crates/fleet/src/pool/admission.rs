@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Chosen, Pool};
-use crate::admission::{AdmissionSpec, Asker, Door, Limits, NoRoom, Turn};
+use super::Pool;
+use crate::admission::{AdmissionSpec, Door, Limits};
 
 impl Pool {
     /// The same with a door, where it does not take everything at once: with that of the pool
@@ -28,16 +28,5 @@ impl Pool {
 
     pub(super) fn limits(&self) -> Option<&Limits> {
         self.door.as_ref().map(|door| &door.spec().limits)
-    }
-
-    /// Has `attempt` choose an endpoint: at once, or where there is no room, when the asker's turn
-    /// has come. An attempt may be made several times, and holds up whoever waits behind.
-    pub async fn admit(
-        &self,
-        door: &Door,
-        asker: Asker,
-        attempt: impl FnMut() -> Result<Chosen, NoRoom>,
-    ) -> Turn<Chosen> {
-        door.admit(|| self.members(), asker, attempt).await
     }
 }

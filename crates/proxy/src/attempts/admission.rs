@@ -1,10 +1,11 @@
 //! The pool's door: a request is let in at once, or waits for its turn.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName};
 use kvasir_balance::digest;
-use kvasir_fleet::{Asker, Chosen, Door, NoRoom, Turn, TurnedAway, Unread};
+use kvasir_fleet::{Asker, Chosen, Door, NoRoom, Pool, Turn, TurnedAway, Unread};
 
 use super::{Cause, Tries};
 use crate::refusal::Refusal;
@@ -17,20 +18,21 @@ impl Tries<'_> {
     /// engine, waits before all others.
     pub(super) async fn be_let_in(&mut self, door: &Door) -> Option<Chosen> {
         let asker = self.asker(door);
-        let pool = &self.plan.resolved.pool;
         let tries: &Self = self;
         let attempt = || {
+            let pool = &tries.pool_now();
             // Those that are known to be gone are worth a try only where nobody is held.
             if !asker.hold.is_zero() && !pool.is_ready() {
                 return Err(NoRoom::Nobody);
             }
-            match tries.choose(&tries.tried) {
+            match tries.choose_in(pool, &tries.tried) {
                 // Who could not be connected to may be there again.
-                Err(NoRoom::Nobody) if !asker.hold.is_zero() => tries.choose(&[]),
+                Err(NoRoom::Nobody) if !asker.hold.is_zero() => tries.choose_in(pool, &[]),
                 found => found,
             }
         };
-        let Turn { result, waited } = pool.admit(door, asker, attempt).await;
+        let Turn { result, waited } =
+            door.admit(|| tries.pool_now().members(), asker, attempt).await;
         if let Some(waited) = waited {
             *self.log.waited.get_or_insert_default() += waited;
         }
@@ -40,12 +42,22 @@ impl Tries<'_> {
                 Some(chosen)
             }
             // Held for long enough: whatever is there now is tried, as without holding.
-            Err(TurnedAway::Nobody) if !asker.hold.is_zero() => self.choose(&self.tried).ok(),
+            Err(TurnedAway::Nobody) if !asker.hold.is_zero() => {
+                self.choose_in(&self.pool_now(), &self.tried).ok()
+            }
             Err(why) => {
                 self.turned_away = Some(why);
                 None
             }
         }
+    }
+
+    /// The pool, or the one that has taken its place in a reload while the request waited: engines
+    /// that left get no more requests, and those that came are to be found.
+    fn pool_now(&self) -> Arc<Pool> {
+        let pool = &self.plan.resolved.pool;
+        let now = self.app.fleet().resolve(pool.model()).filter(|now| now.adapter.is_none());
+        now.map_or_else(|| Arc::clone(pool), |now| now.pool)
     }
 
     /// Why there is no room for it, where that is so.

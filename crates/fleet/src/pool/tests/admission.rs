@@ -201,7 +201,8 @@ async fn room_is_heard_of_in_all_pools_of_an_engine() {
         let (waiting, called) = (Arc::clone(&other), Arc::clone(&was_called));
         let task = tokio::spawn(async move {
             let door = Arc::clone(waiting.door().unwrap());
-            let turn = waiting.admit(&door, Asker::default(), || ask(&waiting, 10)).await;
+            let turn =
+                door.admit(|| waiting.members(), Asker::default(), || ask(&waiting, 10)).await;
             called.store(true, Ordering::SeqCst);
             turn
         });
