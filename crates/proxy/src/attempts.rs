@@ -9,6 +9,7 @@
 mod admission;
 mod held;
 mod retry_after;
+mod whole;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ use kvasir_upstream::{AnswerStream, Started};
 
 use self::held::Held;
 use self::retry_after::retry_after;
+use self::whole::Incomplete;
 use crate::access_log::AccessLog;
 use crate::app::{App, Retries};
 use crate::forward::{Failure, Phase, attempt};
@@ -70,7 +72,7 @@ pub(crate) async fn try_engines(
     loop {
         let Some(chosen) = tries.next().await else { return tries.give_up() };
         if let Some(answered) = tries.send(parts, chosen).await {
-            return Ok(answered);
+            return tries.whole(answered).await;
         }
     }
 }
@@ -343,6 +345,33 @@ impl<'a> Tries<'a> {
             self.last_break = Some(format!("its answer {status} broke off"));
         }
         None
+    }
+
+    /// The answer, complete where it is not streamed. Where the rest does not come no other engine is
+    /// asked: this one has done the work, and may break off because of it.
+    async fn whole(&mut self, mut answered: Answered) -> Result<Answered, Refusal> {
+        let idle = self.plan.resolved.pool.timeouts().idle;
+        let Err(incomplete) = whole::complete(&mut answered, idle, self.deadline).await else {
+            return Ok(answered);
+        };
+        if let Some(reservation) = &mut answered.reservation {
+            reservation.uncounted();
+        }
+        let (model, code) = (self.plan.model.clone(), incomplete.as_str());
+        tracing::warn!(
+            endpoint = answered.endpoint.url(),
+            why = incomplete.why(),
+            "an answer that had begun does not come to its end"
+        );
+        metrics::counter!("kvasir_failed_attempts_total",
+            "endpoint" => answered.endpoint.url().to_owned(), "cause" => code)
+        .increment(1);
+        Err(match incomplete {
+            Incomplete::Broke(why) => Refusal::EngineBroke { model, why },
+            Incomplete::Idle | Incomplete::Deadline => {
+                Refusal::EngineLate { model, phase: code, why: incomplete.why().to_owned() }
+            }
+        })
     }
 
     /// Whether anybody may do better than the engine that has just answered: only then its answer

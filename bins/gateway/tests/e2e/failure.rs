@@ -9,9 +9,7 @@ use http::StatusCode;
 use kvasir_testkit::engine::{EngineConfig, FakeEngine, Fate, RawEnd, RawStep, Reply};
 use serde_json::json;
 
-use crate::harness::{
-    COMPLETIONS, Decision, Gateway, Replica, SOON, completion, ids, pool, stream, until,
-};
+use crate::harness::{COMPLETIONS, Decision, Gateway, Replica, SOON, completion, ids, pool, until};
 
 async fn engines(count: usize) -> Vec<FakeEngine> {
     let mut engines = Vec::new();
@@ -180,28 +178,73 @@ async fn a_lone_engine_gets_a_second_chance_and_no_third() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_breaks_in_the_middle_is_broken_for_the_client_too() {
-    let cut = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this";
+async fn a_long_answer_that_breaks_in_the_middle_is_broken_for_the_client_too() {
+    let cut = "HTTP/1.1 200 OK\r\ncontent-length: 2000000\r\n\r\nonly this";
     for reply in [raw(cut, RawEnd::Close), raw(cut, RawEnd::Reset)] {
         let engines = engines(2).await;
         for engine in &engines {
             engine.set_default(reply.clone());
         }
         let gateway = in_turn(&engines).await;
-        let body = stream(&[1, 2, 3], 5).to_string();
-        let mut client = gateway.sent(COMPLETIONS, body.as_bytes()).await;
+        let mut client = gateway.sent(COMPLETIONS, &completion_bytes()).await;
         let head = client.head().await.unwrap();
         assert_eq!(head.status, 200);
-        assert_eq!(head.header("content-length"), Some("100"));
+        assert_eq!(head.header("content-length"), Some("2000000"));
         let error = client.body().await.expect_err("the end was forged");
         let broken = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset];
         assert!(broken.contains(&error.kind()), "{reply:?}: {error:?}");
         let line = gateway.access_line(|line| line["outcome"] == "engine_broke").await;
         assert_eq!((&line["status"], &line["attempts"]), (&json!(200), &json!(1)), "{line}");
-        let asked = engines.iter().map(|engine| engine.requests().len()).sum::<usize>();
-        assert_eq!(asked, 1, "what was heard once is not computed again");
-        gateway.until_idle().await;
+        asked_once(&engines, &gateway).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_not_streamed_comes_whole_or_as_an_error() {
+    let cut = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    for (end, status, code) in [
+        (RawEnd::Close, 502, "engine_broke_off"),
+        (RawEnd::Reset, 502, "engine_broke_off"),
+        (RawEnd::Hold, 504, "idle_timeout"),
+    ] {
+        let engines = engines(2).await;
+        for engine in &engines {
+            engine.set_default(raw(cut, end));
+        }
+        let refs: Vec<&FakeEngine> = engines.iter().collect();
+        let timeouts = json!({"connect_ms": 1000, "idle_ms": 300});
+        let pools = json!([pool("tiny", &refs)]);
+        let gateway = Gateway::start(json!({"pools": pools, "timeouts": timeouts})).await;
+        let answer = gateway.post_bytes(COMPLETIONS, &completion_bytes()).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert_eq!(answer.json()["error"]["code"], code);
+        asked_once(&engines, &gateway).await;
+    }
+    // In pieces it is put together again.
+    let engines = engines(1).await;
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 13\r\n\r\n";
+    let pieces = [head, "{\"a\"", ": [1, ", "2]}"];
+    let steps = pieces.iter().flat_map(|piece| {
+        [
+            RawStep::Write(Bytes::from_static(piece.as_bytes())),
+            RawStep::Pause(Duration::from_millis(20)),
+        ]
+    });
+    engines[0].set_default(Reply::Raw(steps.collect(), RawEnd::Close));
+    let gateway = in_turn(&engines).await;
+    let answer = gateway.post_bytes(COMPLETIONS, &completion_bytes()).await;
+    assert_eq!((answer.status, answer.text().as_str()), (200, "{\"a\": [1, 2]}"));
+}
+
+fn completion_bytes() -> Vec<u8> {
+    completion(&[1, 2, 3]).to_string().into_bytes()
+}
+
+/// What was heard once is not computed again, and nothing is counted any more.
+async fn asked_once(engines: &[FakeEngine], gateway: &Gateway) {
+    let asked = engines.iter().map(|engine| engine.requests().len()).sum::<usize>();
+    assert_eq!(asked, 1);
+    gateway.until_idle().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -229,9 +229,6 @@ fn every_choice_of_a_pool_sees_all_before() {
                 for _ in 0..300 {
                     let chosen = choose(&pool, &plain(&[vec![1; 20]]));
                     held.lock().unwrap().push(chosen);
-                    let (busiest, idlest) = spread(&scene);
-                    // Those that are between the reads of this check count too.
-                    assert!(busiest - idlest <= 1 + 4, "{busiest} {idlest}");
                 }
             });
         }

@@ -1,0 +1,95 @@
+//! Answers of JSON are held until they are complete: their client has no use for a part of one, and gets
+//! an error it can read when the rest does not come.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::response::Parts;
+use http_body::{Body as _, Frame};
+use http_body_util::BodyExt;
+use kvasir_upstream::{AnswerStream, root_cause};
+
+use super::Answered;
+
+/// Longer answers pass as they come.
+const MOST_HELD: u64 = 1 << 20;
+
+/// Why an answer is not complete.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Incomplete {
+    /// The engine broke off.
+    Broke(String),
+    /// The engine paused for longer than is waited for.
+    Idle,
+    /// The time for the whole request is up.
+    Deadline,
+}
+
+impl Incomplete {
+    /// The code of the error, and the word used in metrics.
+    pub(super) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Broke(_) => "broke",
+            Self::Idle => "idle_timeout",
+            Self::Deadline => super::REQUEST_TIMEOUT,
+        }
+    }
+
+    /// The cause, for people.
+    pub(super) fn why(&self) -> &str {
+        match self {
+            Self::Broke(why) => why,
+            Self::Idle => "it paused in the middle of its answer",
+            Self::Deadline => "its answer was not complete in the time for the whole request",
+        }
+    }
+}
+
+/// Reads the rest of an answer of JSON whose length is told, if it is short. `idle` bounds each pause,
+/// `deadline` all of it.
+pub(super) async fn complete(
+    answered: &mut Answered,
+    idle: Duration,
+    deadline: Option<Instant>,
+) -> Result<(), Incomplete> {
+    let Some(rest) = &mut answered.rest else { return Ok(()) };
+    let length = rest.size_hint().exact();
+    if rest.is_end_stream() || !is_json(&answered.head) {
+        return Ok(());
+    }
+    let Some(length) = length.filter(|length| *length <= MOST_HELD) else { return Ok(()) };
+    let first = answered.first.take().and_then(|frame| frame.into_data().ok()).unwrap_or_default();
+    let mut whole = BytesMut::with_capacity(first.len() + usize::try_from(length).unwrap_or(0));
+    whole.extend_from_slice(&first);
+    while let Some(data) = next(rest, idle, deadline).await? {
+        whole.extend_from_slice(&data);
+    }
+    answered.rest = None;
+    answered.first = (!whole.is_empty()).then(|| Frame::data(whole.freeze()));
+    Ok(())
+}
+
+/// Half a document of JSON is of no use to anybody; half of a sound is.
+fn is_json(head: &Parts) -> bool {
+    let kind = head.headers.get(CONTENT_TYPE).map(|kind| kind.as_bytes());
+    let json: &[u8] = b"application/json";
+    kind.and_then(|kind| kind.get(..json.len())).is_some_and(|kind| kind.eq_ignore_ascii_case(json))
+}
+
+/// The next piece; of trailers, which are none of a body with a length, nothing.
+async fn next(
+    rest: &mut AnswerStream,
+    idle: Duration,
+    deadline: Option<Instant>,
+) -> Result<Option<Bytes>, Incomplete> {
+    let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+    let patience = left.map_or(idle, |left| left.min(idle));
+    match tokio::time::timeout(patience, rest.frame()).await {
+        Ok(None) => Ok(None),
+        Ok(Some(Ok(frame))) => Ok(Some(frame.into_data().unwrap_or_default())),
+        Ok(Some(Err(error))) => Err(Incomplete::Broke(root_cause(&error))),
+        Err(_) if left.is_some_and(|left| left <= idle) => Err(Incomplete::Deadline),
+        Err(_) => Err(Incomplete::Idle),
+    }
+}
