@@ -17,7 +17,7 @@ tasks:
   tidy                  check layers, manifests and text of the repository
   golden [FLAGS]        make the golden vectors again from the engines' published packages (--help)
   parity-check ARGS     check a live engine, leg by leg: `kvasirctl parity-check` (--help)
-  check-external [DIR]  compare the prompts of real models, whose files are in DIR, with recorded ones";
+  check-external ARGS   run what is not in the repository: clients, a load generator, real models (--help)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();

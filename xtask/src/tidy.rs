@@ -1,6 +1,7 @@
 //! Checks that keep the repository in order: each is a pure function from the tree's
 //! contents to messages, and runs both as `cargo xtask tidy` and as a test.
 
+mod errors;
 mod layers;
 mod length;
 mod manifest;
@@ -22,6 +23,7 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("layers", layers::check),
     ("pure crates", pure::check),
     ("prints", prints::check),
+    ("errors", errors::check),
     ("length", length::check),
     ("manifests", manifests::check_manifests),
     ("module docs", manifests::check_module_docs),
@@ -63,6 +65,11 @@ mod tests {
     #[test]
     fn libraries_do_not_print() {
         passes("prints");
+    }
+
+    #[test]
+    fn errors_say_their_cause_once() {
+        passes("errors");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The command line.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
@@ -24,9 +24,9 @@ pub(crate) enum Command {
 
 /// Either a configuration file, or engine URLs: then the engines are asked for their models, block
 /// sizes and event streams.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Base URLs of the engines, scheme `http`, host and port.
+    /// Base URLs of the engines: scheme `http` or `https`, host and port.
     #[arg(value_name = "URL", conflicts_with = "config", required_unless_present = "config")]
     pub(crate) urls: Vec<EngineUrl>,
     /// The configuration file (YAML).
@@ -51,11 +51,14 @@ pub(crate) struct ServeArgs {
 
 impl ServeArgs {
     /// The configuration with the flags on top. Without a file its one pool has no endpoints and
-    /// an empty name: it says how the pools found at the URLs are to be set up.
-    pub(crate) fn config(&self) -> Result<Config> {
-        let mut config = match &self.config {
-            Some(path) => Config::load(path)?,
-            None => Config { pools: vec![PoolConfig::named(String::new())], ..Config::default() },
+    /// an empty name: it says how the pools found at the URLs are to be set up. The file's text, too.
+    pub(crate) fn config(&self) -> Result<(Config, String)> {
+        let (mut config, text) = match &self.config {
+            Some(path) => Config::load_with_text(path)?,
+            None => {
+                let pools = vec![PoolConfig::named(String::new())];
+                (Config { pools, ..Config::default() }, String::new())
+            }
         };
         if let Some(listen) = self.listen {
             config.listen = listen;
@@ -83,6 +86,11 @@ impl ServeArgs {
                 pool.policy = policy.into();
             }
         }
-        Ok(config)
+        Ok((config, text))
+    }
+
+    /// The configuration file, where there is one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.config.as_deref()
     }
 }

@@ -1,8 +1,11 @@
 //! The gateway binary: reads arguments and configuration, wires the libraries, runs until asked to
-//! stop. Exit status 0 after a clean stop, 2 for a bad command line, 78 for a bad configuration, 1
-//! for anything else.
+//! stop. Exit status 0 after a clean stop, 1 where requests were cut off or something else went wrong,
+//! 2 for a bad command line, 78 for a bad configuration.
 
 mod args;
+mod client_keys;
+mod lifecycle;
+mod reload;
 mod serve;
 mod spec;
 mod telemetry;
@@ -13,14 +16,17 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Args, Command};
+use crate::lifecycle::End;
 
+/// Requests were cut off.
+const CUT: u8 = 1;
 /// `EX_CONFIG` of sysexits.h.
 const BAD_CONFIG: u8 = 78;
 
 fn main() -> ExitCode {
     let Args { command: Command::Serve(args) } = Args::parse();
-    let config = match args.config() {
-        Ok(config) => config,
+    let (config, text) = match args.config() {
+        Ok(read) => read,
         Err(error) => return fail(&error, BAD_CONFIG),
     };
     if let Err(error) = telemetry::start_logging(&config.log) {
@@ -32,8 +38,14 @@ fn main() -> ExitCode {
         Ok(fleet) => fleet,
         Err(error) => return fail(&error, BAD_CONFIG),
     };
-    match serve::run(config, fleet, args.urls) {
-        Ok(()) => ExitCode::SUCCESS,
+    let keys = match client_keys::load(&config) {
+        Ok(keys) => keys,
+        Err(error) => return fail(&error, BAD_CONFIG),
+    };
+    match serve::run(config, text, fleet, keys, args) {
+        Ok(End::Clean) => ExitCode::SUCCESS,
+        Ok(End::Cut) => ExitCode::from(CUT),
+        Err(error) if serve::is_bad_config(&error) => fail(&error, BAD_CONFIG),
         Err(error) => fail(&error, 1),
     }
 }

@@ -3,35 +3,52 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use kvasir_config::{Config, EngineUrl};
 use kvasir_fleet::{DecisionLog, Fleet, FleetSpec};
 use kvasir_inventory::Inventory;
 use kvasir_kv_hash::KeySpace;
-use kvasir_proxy::{App, serve};
-use tokio::net::TcpListener;
+use kvasir_proxy::{App, ClientKeys, ListenError, Listener, serve};
+use tokio::sync::oneshot;
 
+use crate::args::ServeArgs;
+use crate::client_keys::Keyring;
+use crate::lifecycle::{End, Hangups, until_stopped};
+use crate::reload::Reloader;
 use crate::{spec, telemetry, url_mode};
 
 /// How long what was cut off may take to say so in the log.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Serves until SIGINT or SIGTERM: `fleet`, or what is found at `urls` where there are any.
-pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Result<()> {
+/// `serve` bounds a stop by itself; the times of the configuration, which may change, are kept here.
+const NO_BOUND: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// Serves until SIGINT or SIGTERM: `fleet`, or what is found at the URLs where there are any. `text` is
+/// that of the configuration file.
+pub(crate) fn run(
+    config: Config,
+    text: String,
+    fleet: FleetSpec,
+    keys: Option<Arc<ClientKeys>>,
+    args: ServeArgs,
+) -> Result<End> {
     let decision_log = fleet.decision_log.clone();
     let metrics = telemetry::start_metrics()?;
-    let metrics_page = Arc::clone(&metrics.page);
     let space = KeySpace::new(spec::random()?);
     let inventory = Arc::new(Inventory::new(space, spec::limits(&config)));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let metrics_page = telemetry::with_tasks(Arc::clone(&metrics.page), runtime.handle());
     let ended = runtime.block_on(async move {
-        let listener = TcpListener::bind(config.listen)
-            .await
-            .with_context(|| format!("cannot listen on {}", config.listen))?;
+        let listener = Listener::bind(&spec::listen_settings(&config))?;
         tokio::spawn(metrics.keep_up());
-        let grace = config.shutdown_grace();
-        let settings = spec::settings(&config);
-        let app = if urls.is_empty() {
+        if let Some(watching) = listener.watch_tls() {
+            tokio::spawn(watching);
+        }
+        let hangups = Hangups::new();
+        let settings = spec::settings(&config, keys.clone());
+        let keys = Keyring::new(&config, keys);
+        let (started, log) = (config.clone(), fleet.decision_log.clone());
+        let app = if args.urls.is_empty() {
             let fleet = Fleet::start(fleet, inventory)?;
             Arc::new(App::new(settings, fleet, metrics_page))
         } else {
@@ -39,13 +56,22 @@ pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Res
             // rather than none.
             let empty = Fleet::empty(Arc::clone(&inventory));
             let app = Arc::new(App::new(settings, empty, metrics_page));
-            let log = fleet.decision_log;
+            let (log, urls) = (fleet.decision_log, args.urls.clone());
             tokio::spawn(find_engines(Arc::clone(&app), config, urls, inventory, log));
             app
         };
+        let reloader = Reloader::new(Arc::clone(&app), args, started, text, log, keys);
+        let times = reloader.stop_times();
+        tokio::spawn(reloader.run(hangups));
         tracing::info!(address = %listener.local_addr()?, "listening");
-        serve(app, listener, stop_signal(), grace).await;
-        Ok(())
+        let serving = |closed: oneshot::Receiver<()>| {
+            let stop = async move {
+                // A sender that is gone means the same.
+                let _ = closed.await;
+            };
+            serve(Arc::clone(&app), listener, stop, NO_BOUND)
+        };
+        until_stopped(&app, times, serving).await
     });
     // A prompt that is being tokenised for nobody would otherwise be waited for.
     runtime.shutdown_timeout(LAST_WORDS);
@@ -55,6 +81,11 @@ pub(crate) fn run(config: Config, fleet: FleetSpec, urls: Vec<EngineUrl>) -> Res
     ended
 }
 
+/// Whether the gateway does not start for what its configuration refers to.
+pub(crate) fn is_bad_config(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ListenError::Tls(_)))
+}
+
 async fn find_engines(
     app: Arc<App>,
     config: Config,
@@ -62,8 +93,9 @@ async fn find_engines(
     inventory: Arc<Inventory>,
     log: Option<Arc<DecisionLog>>,
 ) {
-    let config = url_mode::discover(config, &urls).await;
-    let started = spec::fleet_spec(&config, log)
+    let found = url_mode::discover(config, &urls).await.map_err(anyhow::Error::from);
+    let started = found
+        .and_then(|config| spec::fleet_spec(&config, log))
         .and_then(|spec| Fleet::start(spec, inventory).map_err(anyhow::Error::from));
     match started {
         Ok(fleet) => {
@@ -72,30 +104,5 @@ async fn find_engines(
             app.replace_fleet(fleet);
         }
         Err(error) => tracing::error!(error = format!("{error:#}"), "no pools"),
-    }
-}
-
-/// Resolves on SIGINT or SIGTERM.
-async fn stop_signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let terminated = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut stream) => {
-                stream.recv().await;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "SIGTERM cannot be waited for");
-                std::future::pending::<()>().await;
-            }
-        }
-    };
-    tokio::select! {
-        () = terminated => {}
-        result = tokio::signal::ctrl_c() => {
-            if let Err(error) = result {
-                tracing::warn!(%error, "SIGINT cannot be waited for");
-                std::future::pending::<()>().await;
-            }
-        }
     }
 }

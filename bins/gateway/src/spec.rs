@@ -4,13 +4,19 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use http::HeaderValue;
-use kvasir_config::{Config, EndpointConfig, PoolConfig, RankAddressing, TokenParity};
+use kvasir_config::{
+    Config, EndpointConfig, EndpointState, EngineTlsConfig, PoolConfig, RankAddressing,
+    TimeoutsConfig, TokenParity,
+};
 use kvasir_fleet::{
-    DecisionLog, DecisionLogSpec, EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec,
-    RankAddressingKind, TokenSpec,
+    AdminState, BreakerSettings, ConnectionLimits, DecisionLog, DecisionLogSpec, EndpointSpec,
+    EventSpec, FleetSpec, HealthSpec, Origin, ParityMode, PoolSpec, RankAddressingKind,
+    RetryLimits, Timeouts, Tls, TlsFiles, TokenSpec,
 };
 use kvasir_inventory::Limits;
-use kvasir_proxy::{DEFAULT_HEAD_BYTES, Settings};
+use kvasir_proxy::{
+    ClientKeys, DEFAULT_HEAD_BYTES, ForwardedHeaders, ListenSettings, Retries, Settings,
+};
 
 /// The largest head where clients may give token ids in headers: half a million of them.
 const IDS_HEAD_BYTES: usize = 4 << 20;
@@ -28,14 +34,24 @@ pub(crate) fn fleet_spec(
     config: &Config,
     decision_log: Option<Arc<DecisionLog>>,
 ) -> Result<FleetSpec> {
-    let pool = |pool| pool_spec(pool, config.max_prompt_bytes);
+    let pool = |pool| pool_spec(pool, config);
     let pools: Result<Vec<PoolSpec>> = config.pools.iter().map(pool).collect();
     Ok(FleetSpec {
         pools: pools?,
         scrape_interval: config.scrape_interval(),
-        connect_timeout: config.connect_timeout(),
+        connect_timeout: config.timeouts.connect(),
         seed: u64::from_le_bytes(random()?),
         decision_log,
+        health: HealthSpec {
+            breaker: BreakerSettings {
+                failures: config.health.failures,
+                open: config.health.open(),
+                trials: config.health.half_open_trials,
+                ..BreakerSettings::default()
+            },
+            probe_path: config.health.probe_path.clone(),
+            probe_timeout: config.health.probe_timeout(),
+        },
     })
 }
 
@@ -49,16 +65,48 @@ pub(crate) fn limits(config: &Config) -> Limits {
 }
 
 /// The data plane's part.
-pub(crate) fn settings(config: &Config) -> Settings {
-    let takes_ids = config.pools.iter().any(|pool| pool.trust_token_headers);
+pub(crate) fn settings(config: &Config, client_keys: Option<Arc<ClientKeys>>) -> Settings {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Settings {
         max_body_bytes: config.max_body_bytes,
         decision_headers: config.decision_headers,
         forward_paths: config.forward_paths.clone(),
-        connect_timeout: config.connect_timeout(),
-        max_head_bytes: if takes_ids { IDS_HEAD_BYTES } else { DEFAULT_HEAD_BYTES },
         tokenizer_threads: cores,
+        forwarded_headers: match config.listener.forwarded_headers {
+            kvasir_config::ForwardedHeaders::Append => ForwardedHeaders::Append,
+            kvasir_config::ForwardedHeaders::Replace => ForwardedHeaders::Replace,
+            kvasir_config::ForwardedHeaders::Off => ForwardedHeaders::Off,
+        },
+        client_keys,
+        retries: Retries {
+            attempts: config.retries.attempts,
+            budget: RetryLimits {
+                percent: config.retries.budget_percent,
+                min_per_s: config.retries.budget_min_per_s,
+            },
+            longest_wait: config.retries.max_retry_after(),
+        },
+    }
+}
+
+/// The listener's part.
+pub(crate) fn listen_settings(config: &Config) -> ListenSettings {
+    let takes_ids = config.pools.iter().any(|pool| pool.trust_token_headers);
+    let listener = &config.listener;
+    ListenSettings {
+        address: config.listen,
+        reuse_port: listener.reuse_port,
+        http2: listener.http2,
+        max_connections: listener.max_connections,
+        max_concurrent_streams: listener.max_concurrent_streams,
+        idle_timeout: listener.idle_timeout(),
+        write_stall: listener.write_stall(),
+        max_head_bytes: if takes_ids { IDS_HEAD_BYTES } else { DEFAULT_HEAD_BYTES },
+        tls: listener.tls.as_ref().map(|tls| kvasir_proxy::TlsFiles {
+            cert: tls.cert_file.clone(),
+            key: tls.key_file.clone(),
+            client_ca: tls.client_ca_file.clone(),
+        }),
     }
 }
 
@@ -69,7 +117,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-fn pool_spec(pool: &PoolConfig, max_prompt_bytes: usize) -> Result<PoolSpec> {
+fn pool_spec(pool: &PoolConfig, config: &Config) -> Result<PoolSpec> {
     let key = pool.resolve_api_key().map_err(|e| anyhow::anyhow!("pool `{}`: {e}", pool.model))?;
     let authorization = key
         .map(|key| {
@@ -81,11 +129,12 @@ fn pool_spec(pool: &PoolConfig, max_prompt_bytes: usize) -> Result<PoolSpec> {
             Ok::<_, anyhow::Error>(value)
         })
         .transpose()?;
+    let tls = tls(pool)?;
     let endpoints: Result<Vec<EndpointSpec>> =
         pool.endpoints
             .iter()
             .map(|endpoint| {
-                let spec = endpoint_spec(endpoint);
+                let spec = endpoint_spec(endpoint, origin(pool, endpoint, tls.as_ref()));
                 spec.events.iter().try_for_each(kvasir_fleet::EventSpec::check).with_context(
                     || format!("pool `{}`: events of {}", pool.model, endpoint.url),
                 )?;
@@ -98,7 +147,7 @@ fn pool_spec(pool: &PoolConfig, max_prompt_bytes: usize) -> Result<PoolSpec> {
         tokenizer_dir: pool.tokenizer_dir.clone(),
         authorization,
         tokens: TokenSpec {
-            max_prompt_bytes,
+            max_prompt_bytes: config.max_prompt_bytes,
             trust_headers: pool.trust_token_headers,
             parity: match pool.token_parity {
                 TokenParity::Off => ParityMode::Off,
@@ -112,8 +161,18 @@ fn pool_spec(pool: &PoolConfig, max_prompt_bytes: usize) -> Result<PoolSpec> {
             RankAddressing::Url => RankAddressingKind::Url,
         },
         identity: block_identity(&pool.identity),
+        timeouts: timeouts(&config.timeouts.with(&pool.timeouts)),
         endpoints: endpoints?,
     })
+}
+
+fn timeouts(config: &TimeoutsConfig) -> Timeouts {
+    Timeouts {
+        connect: config.connect(),
+        first_data: config.first_data(),
+        idle: config.idle(),
+        request: config.request(),
+    }
 }
 
 fn block_identity(identity: &kvasir_config::BlockIdentity) -> kvasir_fleet::BlockIdentity {
@@ -133,11 +192,33 @@ fn block_identity(identity: &kvasir_config::BlockIdentity) -> kvasir_fleet::Bloc
     }
 }
 
-fn endpoint_spec(endpoint: &EndpointConfig) -> EndpointSpec {
+/// TLS to a pool's engines, where any is spoken to in it.
+fn tls(pool: &PoolConfig) -> Result<Option<Tls>> {
+    if !pool.endpoints.iter().any(|endpoint| endpoint.url.is_https()) {
+        return Ok(None);
+    }
+    let files = pool.engine_tls.clone().map_or_else(TlsFiles::default, |config| {
+        let EngineTlsConfig { ca_file, cert_file, key_file, server_name, insecure_skip_verify } =
+            config;
+        TlsFiles { ca_file, cert_file, key_file, server_name, insecure_skip_verify }
+    });
+    let loaded = Tls::load(&files);
+    Ok(Some(loaded.with_context(|| format!("pool `{}`: engine_tls", pool.model))?))
+}
+
+fn origin(pool: &PoolConfig, endpoint: &EndpointConfig, tls: Option<&Tls>) -> Origin {
+    let limits =
+        ConnectionLimits { idle: pool.max_idle_connections, connections: pool.max_connections };
+    let tls = tls.filter(|_| endpoint.url.is_https()).cloned();
+    Origin::new(endpoint.url.authority().clone(), tls, pool.http2, limits)
+}
+
+fn endpoint_spec(endpoint: &EndpointConfig, origin: Origin) -> EndpointSpec {
     let poll_events = endpoint.polls();
-    let EndpointConfig { url, events, replay, topic, bind, ranks, rank, weight } = endpoint;
+    let EndpointConfig { url: _, events, replay, topic, bind, ranks, rank, weight, state } =
+        endpoint;
     EndpointSpec {
-        authority: url.authority().clone(),
+        origin,
         events: events.clone().filter(|_| !poll_events).map(|publisher| EventSpec {
             publisher,
             replay: replay.clone(),
@@ -148,5 +229,10 @@ fn endpoint_spec(endpoint: &EndpointConfig) -> EndpointSpec {
         ranks: *ranks,
         rank: *rank,
         weight: *weight,
+        state: match state {
+            EndpointState::Active => AdminState::Active,
+            EndpointState::Drain => AdminState::Drain,
+            EndpointState::Disabled => AdminState::Disabled,
+        },
     }
 }

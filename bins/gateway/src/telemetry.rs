@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use kvasir_config::{LogConfig, LogFormat};
 use kvasir_proxy::MetricsPage;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::runtime::Handle;
 use tracing_subscriber::EnvFilter;
 
 /// How often recorded samples are folded.
@@ -40,6 +41,16 @@ pub(crate) fn start_metrics() -> Result<Metrics> {
         .install_recorder()?;
     let rendered = handle.clone();
     Ok(Metrics { page: std::sync::Arc::new(move || rendered.render()), handle })
+}
+
+/// The same page, with how many tasks a runtime has.
+pub(crate) fn with_tasks(page: MetricsPage, runtime: &Handle) -> MetricsPage {
+    let runtime = runtime.metrics();
+    std::sync::Arc::new(move || {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        metrics::gauge!("kvasir_runtime_tasks").set(runtime.num_alive_tasks() as f64);
+        page()
+    })
 }
 
 /// The process-wide metric families.

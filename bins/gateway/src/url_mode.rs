@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use kvasir_config::{Config, EndpointConfig, EngineUrl, PoolConfig};
-use kvasir_fleet::{EngineCard, EngineClient};
+use kvasir_fleet::{EngineCard, EngineClient, Origin, TlsError};
 
 /// How long the others are waited for once one engine has answered.
 const LATECOMERS: Duration = Duration::from_secs(15);
@@ -18,10 +18,16 @@ const REMINDER: Duration = Duration::from_secs(10);
 ///
 /// An engine that stays silent joins the pool where there is just one; else it cannot be known
 /// where it belongs, and it is left out with a warning.
-pub(crate) async fn discover(mut config: Config, urls: &[EngineUrl]) -> Config {
+///
+/// # Errors
+/// When engines are spoken to in TLS and the system has no certificates of authorities.
+pub(crate) async fn discover(mut config: Config, urls: &[EngineUrl]) -> Result<Config, TlsError> {
     let urls = &distinct(urls);
-    let client = EngineClient::new(config.connect_timeout());
+    let client = EngineClient::new(config.timeouts.connect());
     let mut cards: Vec<Option<EngineCard>> = vec![None; urls.len()];
+    let origins: Result<Vec<Origin>, _> =
+        urls.iter().map(|url| Origin::at(url.authority().clone(), url.is_https())).collect();
+    let origins = origins?;
     let started = Instant::now();
     let mut first_answer: Option<Instant> = None;
     let mut reminded = started;
@@ -29,7 +35,8 @@ pub(crate) async fn discover(mut config: Config, urls: &[EngineUrl]) -> Config {
         let silent = (0..urls.len()).filter(|at| cards[*at].is_none());
         let asked = silent.map(|at| {
             let client = client.clone();
-            async move { (at, EngineCard::ask(&client, urls[at].authority(), None, None).await) }
+            let origin = &origins[at];
+            async move { (at, EngineCard::ask(&client, origin, None, None).await) }
         });
         let mut last_error = None;
         for (at, answer) in join_all(asked).await {
@@ -53,7 +60,7 @@ pub(crate) async fn discover(mut config: Config, urls: &[EngineUrl]) -> Config {
         tokio::time::sleep(PAUSE).await;
     }
     config.pools = pools(config.pools.first(), urls, &cards);
-    config
+    Ok(config)
 }
 
 fn distinct(urls: &[EngineUrl]) -> Vec<EngineUrl> {

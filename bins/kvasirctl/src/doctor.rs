@@ -8,6 +8,7 @@ use kvasir_fleet::EventSpec;
 
 use crate::Ended;
 use crate::args::{DoctorArgs, LookArgs};
+use crate::engine_origin;
 use crate::examine::{self, Group};
 
 /// Looks and reports, once or until told to stop.
@@ -59,7 +60,7 @@ fn target(
     headers: &HeaderMap,
     look: &LookArgs,
 ) -> Result<Target> {
-    let EndpointConfig { url, events, replay, topic, bind, ranks: _, rank: _, weight: _ } =
+    let EndpointConfig { url, events, replay, topic, bind, ranks: _, rank: _, weight: _, state: _ } =
         endpoint;
     let topic = topic.clone().unwrap_or_default();
     // A queue the gateway drains is not touched.
@@ -69,6 +70,7 @@ fn target(
         EventSpec { publisher, replay, topic, bind: *bind }.check()?;
     }
     Ok(Target {
+        origin: engine_origin::of_pool(pool, url)?,
         events,
         replay: replay.clone(),
         topic,

@@ -6,6 +6,7 @@ mod args;
 mod calibrate;
 mod demo;
 mod doctor;
+mod engine_origin;
 mod examine;
 mod hash;
 mod live_line;

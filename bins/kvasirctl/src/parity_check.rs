@@ -7,6 +7,7 @@ use kvasir_fleet::EventSpec;
 
 use crate::Ended;
 use crate::args::ParityCheckArgs;
+use crate::engine_origin;
 use crate::examine::{self, Group};
 
 /// Looks and reports, once or until told to stop.
@@ -36,23 +37,29 @@ fn group(args: &ParityCheckArgs) -> Result<Group> {
         check_address("--events", events, &args.topic)?;
     }
     let headers: HeaderMap = args.headers.iter().cloned().collect();
-    let targets = urls.iter().map(|url| Target {
-        events: args.events.clone(),
-        replay: args.replay.clone(),
-        topic: args.topic.clone(),
-        headers: headers.clone(),
-        model: args.model.clone(),
-        tokenizer: args.tokenizer.clone(),
-        expected: Expectations {
-            algorithm: args.expect_algo.clone(),
-            seed: args.expected_seed(),
-            block_size: args.expect_block_size,
-        },
-        probe: args.look.probe,
-        patience: args.look.patience(),
-        ..Target::new(url.authority().clone())
-    });
-    Ok(Group { model: None, targets: targets.collect() })
+    let targets: Result<Vec<Target>> = urls
+        .iter()
+        .map(|url| {
+            Ok(Target {
+                origin: engine_origin::of_url(url)?,
+                events: args.events.clone(),
+                replay: args.replay.clone(),
+                topic: args.topic.clone(),
+                headers: headers.clone(),
+                model: args.model.clone(),
+                tokenizer: args.tokenizer.clone(),
+                expected: Expectations {
+                    algorithm: args.expect_algo.clone(),
+                    seed: args.expected_seed(),
+                    block_size: args.expect_block_size,
+                },
+                probe: args.look.probe,
+                patience: args.look.patience(),
+                ..Target::new(url.authority().clone())
+            })
+        })
+        .collect();
+    Ok(Group { model: None, targets: targets? })
 }
 
 fn check_address(flag: &str, address: &str, topic: &str) -> Result<()> {

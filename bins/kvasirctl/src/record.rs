@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow};
 use kvasir_doctor::{Prompt, Recorded, Recording, probe_prompts, read_prompts, record};
 
 use crate::args::RecordArgs;
-use crate::{Ended, say, stop};
+use crate::{Ended, engine_origin, say, stop};
 
 /// Records until all is done or SIGINT or SIGTERM comes.
 pub(crate) async fn run(args: RecordArgs) -> Result<Ended> {
@@ -22,7 +22,7 @@ pub(crate) async fn run(args: RecordArgs) -> Result<Ended> {
         None => Some(Duration::ZERO),
     };
     let recording = Recording {
-        authority: args.base_url.authority().clone(),
+        origin: engine_origin::of_url(&args.base_url)?,
         headers: args.headers.iter().cloned().collect(),
         events: args.events.clone(),
         replay: args.replay.clone(),

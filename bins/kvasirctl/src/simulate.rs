@@ -23,14 +23,14 @@ const REDRAW: Duration = Duration::from_millis(100);
 
 /// Simulates and reports.
 pub(crate) fn run(args: &SimulateArgs) -> Result<Ended> {
-    match args.conformance {
+    match &args.conformance {
         Some(policy) => conforms(args, policy),
         None => compare(args).map(|()| Ended::Done),
     }
 }
 
 /// Exit status 1 where the policy does not pass.
-fn conforms(args: &SimulateArgs, policy: SimPolicy) -> Result<Ended> {
+fn conforms(args: &SimulateArgs, policy: &SimPolicy) -> Result<Ended> {
     let trace = Tenants::default();
     let found = conformance(trace, &options(args, Tenants::BLOCK_SIZE), policy)?;
     write(&if args.json { found.json() + "\n" } else { found.text() })?;
@@ -38,7 +38,7 @@ fn conforms(args: &SimulateArgs, policy: SimPolicy) -> Result<Ended> {
 }
 
 fn compare(args: &SimulateArgs) -> Result<()> {
-    let policies = &args.policies;
+    let policies = &args.policies();
     if let Some(twice) = policies.iter().enumerate().find(|(at, p)| policies[..*at].contains(p)) {
         bail!("--policies: `{}` is there twice", twice.1.name());
     }
@@ -47,18 +47,18 @@ fn compare(args: &SimulateArgs) -> Result<()> {
     let mut line = LiveLine::new(REDRAW);
     if args.find_saturation {
         let found =
-            policies.iter().map(|policy| saturation(&workload, &options, *policy, &mut line));
+            policies.iter().map(|policy| saturation(&workload, &options, policy, &mut line));
         return write(&saturations(&found.collect::<Result<Vec<_>>>()?, args.json));
     }
     if let Some(load) = args.load {
-        let round_robin = SimPolicy::Own(kvasir_balance::PolicyKind::RoundRobin);
-        let full = saturation(&workload, &options, round_robin, &mut line)?;
+        let round_robin = SimPolicy::from(kvasir_balance::PolicyKind::RoundRobin);
+        let full = saturation(&workload, &options, &round_robin, &mut line)?;
         options.time_scale = full_load(&full)? * load;
     }
-    let mut show = |progress| draw(&mut line, progress, "");
+    let mut show = |progress: Progress<'_>| draw(&mut line, progress, "");
     let comparison = match &args.decisions {
         Some(path) => {
-            let [policy] = policies[..] else {
+            let [policy] = &policies[..] else {
                 bail!("--decisions: give one policy in --policies")
             };
             logged(path, &workload, &options, policy, &mut show)?
@@ -81,8 +81,8 @@ fn logged(
     path: &Path,
     workload: &Workload,
     options: &Options,
-    policy: SimPolicy,
-    draw: &mut dyn FnMut(Progress),
+    policy: &SimPolicy,
+    draw: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Comparison> {
     let open = || Ok(Box::new(BufWriter::new(File::create(path)?)) as Box<dyn Write + Send>);
     match simulate_logged(workload, options, policy, open, draw) {
@@ -145,7 +145,7 @@ fn options(args: &SimulateArgs, block_size: usize) -> Options {
 fn saturation(
     workload: &Workload,
     options: &Options,
-    policy: SimPolicy,
+    policy: &SimPolicy,
     line: &mut LiveLine,
 ) -> Result<Saturation> {
     let found = find_saturation(workload, options, policy, &mut |scale, progress| {
@@ -180,7 +180,7 @@ fn saturations(found: &[Saturation], as_json: bool) -> String {
                 "time_scale": found.time_scale,
                 "requests_per_second": found.requests_per_second,
             });
-            (found.policy.name().to_owned(), numbers)
+            (found.policy.name(), numbers)
         });
         let policies: serde_json::Map<_, _> = policies.collect();
         return format!("{:#}\n", serde_json::json!({ "saturation": policies }));
@@ -206,7 +206,7 @@ fn write(text: &str) -> Result<()> {
 }
 
 /// How far a policy is.
-fn draw(line: &mut LiveLine, progress: Progress, note: &str) {
+fn draw(line: &mut LiveLine, progress: Progress<'_>, note: &str) {
     let Progress { policy, ended, requests, .. } = progress;
     line.draw(|| format!("{:<20}{} {ended}/{requests}{note}", policy.name(), bar(ended, requests)));
 }

@@ -103,6 +103,9 @@ fn what_cannot_be_read_is_located_and_a_cut_end_is_left_out() {
         (status, &*stderr),
         (2, "kvasirctl: /nowhere/log: No such file or directory (os error 2)\n")
     );
+    let (status, _, stderr) = replay(Path::new(env!("CARGO_TARGET_TMPDIR")), &[]);
+    assert_eq!(status, 2);
+    assert!(stderr.contains(": a directory: give the files of one pool in it, "), "{stderr}");
 }
 
 #[test]

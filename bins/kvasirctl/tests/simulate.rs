@@ -41,6 +41,37 @@ fn json_csv_table_and_plot_are_the_same_every_time() {
 }
 
 #[test]
+fn policies_with_options_have_names_of_their_own() {
+    let cached = r#"{"name":"cache_aware","guard":{"imbalance":{"absolute":64,"relative":1.5}}}"#;
+    let precise = r#"{"name":"precise_cache_aware","blend":"off"}"#;
+    let common = "--workload hot_prefix --requests 30 --replicas 2";
+    let all = format!("{common} --policies precise_cache_aware,{precise},{cached}");
+    let json = simulate(&format!("{all} --json"));
+    let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let names: Vec<&String> = value["policies"].as_object().unwrap().keys().collect();
+    let imbalance = "cache_aware(guard.imbalance.absolute=64 guard.imbalance.relative=1.5)";
+    assert_eq!(names, ["precise_cache_aware", "precise_cache_aware(blend=off)", imbalance]);
+    // The options do something: without load in the blend, no request leaves the longest prefix.
+    let spills = |name: &str| value["policies"][name]["spills"].as_u64().unwrap();
+    assert!(spills(names[0]) > 0 && spills(names[1]) == 0, "{value}");
+    let csv = text(&simulate(&format!("{all} --csv")).stdout);
+    let columns = |line: &str| line.split(',').count();
+    assert!(csv.lines().all(|line| columns(line) == columns("a,".repeat(27).as_str())), "{csv}");
+    let twice = simulate(&format!("{common} --policies {precise} --policies {precise}"));
+    assert!(text(&twice.stderr).contains("`precise_cache_aware(blend=off)` is there twice"));
+}
+
+#[test]
+fn only_svg_is_drawn() {
+    let png = scratch("simulate.png");
+    let _ = std::fs::remove_file(&png);
+    let refused = simulate(&format!("--workload rag --requests 5 --plot {}", png.display()));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("only SVG can be drawn"), "{}", text(&refused.stderr));
+    assert!(!png.exists());
+}
+
+#[test]
 fn bad_input_is_said_and_where() {
     let path = scratch("bad.jsonl");
     let good = r#"{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":[1]}"#;
@@ -52,6 +83,7 @@ fn bad_input_is_said_and_where() {
     for (args, part) in [
         (trace.as_str(), "bad.jsonl:2: 2 hash_ids for input_length 5: expected 1"),
         ("--trace /nowhere/t.jsonl", "/nowhere/t.jsonl: No such file"),
+        ("--workload rag --requests 5 --plot /nowhere/p.svg", "/nowhere/p.svg: No such file"),
         (unknown_load.as_str(), "--load: round_robin does not keep up even with arrivals 0.015625"),
         ("--workload rag --replicas 0", "replicas is 0: expected 1 to 4096"),
         ("--workload rag --policies latency,latency", "`latency` is there twice"),
@@ -59,7 +91,10 @@ fn bad_input_is_said_and_where() {
     ] {
         let output = simulate(args);
         assert_eq!(output.status.code(), Some(1), "{args}");
-        assert!(text(&output.stderr).contains(part), "{args}: {}", text(&output.stderr));
+        let error = text(&output.stderr);
+        assert!(error.contains(part), "{args}: {error}");
+        // What the system says is said once.
+        assert!(error.matches("(os error").count() <= 1, "{args}: {error}");
     }
 }
 

@@ -12,7 +12,13 @@ pub enum Exclusion {
     /// It sleeps: it holds no cache and answers nothing.
     Asleep,
     /// It failed several requests in a row, just now: its breaker is open.
-    Failing,
+    BreakerOpen,
+    /// Its breaker is half-open, and as many requests as may are trying it.
+    HalfOpen,
+    /// It said that it is busy and when to come again.
+    BackPressure,
+    /// Its health page says that it is not well, or does not come.
+    Unhealthy,
     /// It accepts connections and answers nothing.
     Silent,
     /// It takes no new conversations; those pinned to it go on.
@@ -29,12 +35,15 @@ pub enum Exclusion {
 
 impl Exclusion {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Unreachable,
         Self::ModelNotServed,
         Self::ContextTooLong,
         Self::Asleep,
-        Self::Failing,
+        Self::BreakerOpen,
+        Self::HalfOpen,
+        Self::BackPressure,
+        Self::Unhealthy,
         Self::Silent,
         Self::Draining,
         Self::Disabled,
@@ -51,7 +60,10 @@ impl Exclusion {
             Self::ModelNotServed => "model_not_served",
             Self::ContextTooLong => "context_too_long",
             Self::Asleep => "asleep",
-            Self::Failing => "failing",
+            Self::BreakerOpen => "breaker_open",
+            Self::HalfOpen => "half_open",
+            Self::BackPressure => "back_pressure",
+            Self::Unhealthy => "unhealthy",
             Self::Silent => "silent",
             Self::Draining => "draining",
             Self::Disabled => "disabled",
@@ -63,14 +75,17 @@ impl Exclusion {
 
     /// Where an endpoint excluded for this comes in when there is no other: the lower the sooner,
     /// `None` for never. One that is known to be unreachable is worth a first attempt only, as it
-    /// may just have come back.
+    /// may just have come back; so is a busy one, which may serve this client though it had
+    /// another one wait.
     #[must_use]
     pub fn resort(self, first_attempt: bool) -> Option<u8> {
         match self {
-            Self::Failing | Self::Silent => Some(1),
-            Self::Unreachable if first_attempt => Some(2),
+            Self::HalfOpen => Some(1),
+            Self::BackPressure if first_attempt => Some(2),
+            Self::BreakerOpen | Self::Unhealthy | Self::Silent => Some(3),
+            Self::Unreachable if first_attempt => Some(4),
             // The engine says best itself what is wrong with such a request.
-            Self::ContextTooLong => Some(3),
+            Self::ContextTooLong => Some(5),
             _ => None,
         }
     }

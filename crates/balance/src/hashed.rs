@@ -1,7 +1,7 @@
 //! Which endpoints a key belongs to, in order of preference.
 //!
-//! Rendezvous hashing: every endpoint draws a number from the key and its own id, and the highest
-//! wins. That spreads keys evenly over any number of endpoints without virtual nodes, moves only the
+//! Rendezvous hashing: every endpoint draws a number from the key and its own id, and the lowest
+//! wins: `-ln(u) / weight`, with `u` in (0, 1] from the hash of both. That spreads keys evenly over any number of endpoints without virtual nodes, moves only the
 //! keys of an endpoint that leaves, is the same in every gateway, and remembers nothing.
 
 use serde::{Deserialize, Serialize};

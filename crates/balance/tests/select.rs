@@ -86,7 +86,7 @@ fn every_stage_is_written_down_in_its_order() {
 
 #[test]
 fn a_last_resort_is_taken_only_where_there_is_no_other() {
-    let failing = Some(Exclusion::Failing);
+    let failing = Some(Exclusion::BreakerOpen);
     let gone = Some(Exclusion::Unreachable);
     let never = Some(Exclusion::ModelNotServed);
     let mut desk = Desk::new(stages(PolicyKind::RoundRobin));
@@ -145,7 +145,7 @@ fn a_pin_gives_way_to_exclusion_and_to_cost_but_not_to_draining() {
     let mut desk = Desk::new(stages(PolicyKind::RoundRobin));
     let candidates = fleet(&[0, 0]);
     assert_eq!(desk.select(&query, &candidates, &[]).unwrap().index, 0);
-    let failing = desk.select(&query, &candidates, &[Some(Exclusion::Failing)]).unwrap();
+    let failing = desk.select(&query, &candidates, &[Some(Exclusion::BreakerOpen)]).unwrap();
     assert_eq!((failing.index, outcomes(&failing)[2].1), (1, "excluded"));
 }
 

@@ -25,11 +25,24 @@ pub enum RankAddressing {
     Url,
 }
 
+/// Whether requests may go to an endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EndpointState {
+    /// They may.
+    #[default]
+    Active,
+    /// Only those of conversations that are there already.
+    Drain,
+    /// None.
+    Disabled,
+}
+
 /// One engine.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointConfig {
-    /// Its base URL: `http://host:port`.
+    /// Its base URL: `http://host:port` or `https://host:port`.
     pub url: EngineUrl,
     /// The event publisher of its first rank, `tcp://host:port`; further ranks publish on the ports
     /// above. The word `poll` fetches the events from the engine instead (TensorRT-LLM), which takes
@@ -55,15 +68,21 @@ pub struct EndpointConfig {
     /// 100; 0 counts as 1.
     #[serde(default = "full")]
     pub weight: u32,
+    /// Whether requests may go there. Default `active`.
+    #[serde(default)]
+    pub state: EndpointState,
 }
 
 fn full() -> u32 {
     100
 }
 
-/// An engine's base URL: scheme `http`, a host, an optional port, nothing else.
+/// An engine's base URL: scheme `http` or `https`, a host, an optional port, nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EngineUrl(http::uri::Authority);
+pub struct EngineUrl {
+    https: bool,
+    authority: http::uri::Authority,
+}
 
 // === impl EngineUrl ===
 
@@ -71,7 +90,13 @@ impl EngineUrl {
     /// Host and port.
     #[must_use]
     pub fn authority(&self) -> &http::uri::Authority {
-        &self.0
+        &self.authority
+    }
+
+    /// Whether it is spoken to in TLS.
+    #[must_use]
+    pub fn is_https(&self) -> bool {
+        self.https
     }
 }
 
@@ -81,18 +106,20 @@ impl FromStr for EngineUrl {
     fn from_str(text: &str) -> Result<Self, String> {
         // What stands before an `@` or after a `?` may be a password or a key: not repeated.
         if text.contains(['@', '?']) {
-            let why = "an engine URL is http://host:port alone, without a user or a query; a key \
+            let why = "an engine URL is http(s)://host:port alone, without a user or a query; a key \
                        goes into `api_key_env` or `api_key_file`";
             return Err(why.to_owned());
         }
-        let problem =
-            |why: &str| format!("`{text}` is not an engine URL (http://host:port): {why}");
+        let problem = |why: &str| {
+            format!("`{text}` is not an engine URL (http://host:port or https://host:port): {why}")
+        };
         let uri: http::Uri = text.parse().map_err(|e| problem(&format!("{e}")))?;
-        match uri.scheme_str() {
-            Some("http") => {}
+        let https = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
             Some(other) => return Err(problem(&format!("scheme `{other}` is not supported"))),
             None => return Err(problem("it has no scheme")),
-        }
+        };
         if !matches!(uri.path(), "" | "/") {
             return Err(problem("it must have no path"));
         }
@@ -103,13 +130,14 @@ impl FromStr for EngineUrl {
         if authority.as_str() != authority.host() && authority.port_u16().is_none() {
             return Err(problem("the port is no number up to 65535"));
         }
-        Ok(Self(authority.clone()))
+        Ok(Self { https, authority: authority.clone() })
     }
 }
 
 impl fmt::Display for EngineUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.0)
+        let scheme = if self.https { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.authority)
     }
 }
 
@@ -140,6 +168,7 @@ impl EndpointConfig {
             ranks: None,
             rank: None,
             weight: full(),
+            state: EndpointState::default(),
         }
     }
 

@@ -7,18 +7,31 @@
 //! This crate opens no sockets and knows nothing of the crates it configures except the names of
 //! the policies and of the engines' hash algorithms.
 
+mod client_keys;
+mod connections;
 mod decision_log;
+mod diff;
 mod endpoint;
 mod error;
+mod fixed;
 mod identity;
 mod inventory;
+mod listener;
 mod model;
+mod resilience;
 mod secret;
+mod timeouts;
 
+pub use self::client_keys::ClientKeySource;
+pub use self::connections::EngineTlsConfig;
 pub use self::decision_log::DecisionLogConfig;
-pub use self::endpoint::{EndpointConfig, EngineUrl, RankAddressing};
+pub use self::diff::{Difference, differences};
+pub use self::endpoint::{EndpointConfig, EndpointState, EngineUrl, RankAddressing};
 pub use self::error::ConfigError;
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
+pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
 pub use self::model::{Config, LogConfig, LogFormat, PoolConfig, TokenParity};
+pub use self::resilience::{HealthConfig, RetriesConfig};
 pub use self::secret::Secret;
+pub use self::timeouts::{PoolTimeouts, TimeoutsConfig};

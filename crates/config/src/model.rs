@@ -9,12 +9,16 @@ use http::uri::Authority;
 use kvasir_balance::{PolicySpec, SelectionSpec, SessionSource, StickyOptions};
 use serde::Deserialize;
 
+use crate::connections::{EngineTlsConfig, Most, max_connections, max_idle_connections};
 use crate::decision_log::DecisionLogConfig;
 use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::error::ConfigError;
 use crate::identity::BlockIdentity;
 use crate::inventory::InventoryConfig;
+use crate::listener::ListenerConfig;
+use crate::resilience::{HealthConfig, RetriesConfig};
 use crate::secret::Secret;
+use crate::timeouts::{PoolTimeouts, TimeoutsConfig};
 
 /// Why two engines cannot connect to us in the same way.
 const ONE_EACH: &str = "engines that share an address need a `topic` each";
@@ -28,6 +32,14 @@ const LEAST_PROMPT_BYTES: usize = 1024;
 pub struct Config {
     /// Where clients connect. Default `127.0.0.1:8080`.
     pub listen: SocketAddr,
+    /// How they are served.
+    pub listener: ListenerConfig,
+    /// The API keys that clients must show, one of three. Everybody is let in by default.
+    pub api_keys: Option<Vec<Secret>>,
+    /// The environment variable that holds them.
+    pub api_keys_env: Option<String>,
+    /// The file that holds them, one a line; read again when it changes.
+    pub api_keys_file: Option<PathBuf>,
     /// One entry per model.
     pub pools: Vec<PoolConfig>,
     /// Whether answers carry `x-kvasir-endpoint` and `x-kvasir-reason`. Off by default: what is
@@ -41,16 +53,23 @@ pub struct Config {
     /// Paths forwarded, by load, besides the known API paths: exact, or a prefix ending in `*`.
     /// Nothing by default, since engines expose administrative paths.
     pub forward_paths: Vec<String>,
-    /// How long a connection to an engine may take, in milliseconds. Default 5000.
-    pub connect_timeout_ms: u64,
+    /// How long engines may take for each phase of a request.
+    pub timeouts: TimeoutsConfig,
     /// How often each engine's `/metrics` is read, in milliseconds. Default 1000.
     pub scrape_interval_ms: u64,
     /// How long streams may go on after a stop was asked for, in seconds. Default 30.
     pub shutdown_grace_s: u64,
+    /// How long, before that, connections are still accepted while `/readyz` says 503, in seconds: for
+    /// load balancers that look there. Default 0.
+    pub shutdown_delay_s: u64,
     /// What the picture of the engines' caches may take.
     pub inventory: InventoryConfig,
     /// Where decisions are logged. Not at all by default.
     pub decision_log: Option<DecisionLogConfig>,
+    /// When a request is sent to another engine.
+    pub retries: RetriesConfig,
+    /// When an engine is left alone.
+    pub health: HealthConfig,
     /// Logging.
     pub log: LogConfig,
 }
@@ -106,6 +125,21 @@ pub struct PoolConfig {
     /// When own tokens are held against the engines' `/tokenize`. Default `sample`.
     #[serde(default)]
     pub token_parity: TokenParity,
+    /// TLS to those of its engines whose URL says `https`.
+    #[serde(default)]
+    pub engine_tls: Option<EngineTlsConfig>,
+    /// Whether its engines are spoken to in h2. Off by default.
+    #[serde(default)]
+    pub http2: bool,
+    /// Connections to one engine that are kept unused. Default 256.
+    #[serde(default = "max_idle_connections")]
+    pub max_idle_connections: usize,
+    /// Connections to one engine in all. Default 4096.
+    #[serde(default = "max_connections")]
+    pub max_connections: usize,
+    /// How long its engines may take, where that is not what `timeouts` of all pools says.
+    #[serde(default)]
+    pub timeouts: PoolTimeouts,
     /// The engines.
     pub endpoints: Vec<EndpointConfig>,
 }
@@ -154,16 +188,23 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            listener: ListenerConfig::default(),
+            api_keys: None,
+            api_keys_env: None,
+            api_keys_file: None,
             pools: Vec::new(),
             decision_headers: false,
             max_body_bytes: 64 << 20,
             max_prompt_bytes: 4 << 20,
             forward_paths: Vec::new(),
-            connect_timeout_ms: 5_000,
+            timeouts: TimeoutsConfig::default(),
             scrape_interval_ms: 1_000,
             shutdown_grace_s: 30,
+            shutdown_delay_s: 0,
             inventory: InventoryConfig::default(),
             decision_log: None,
+            retries: RetriesConfig::default(),
+            health: HealthConfig::default(),
             log: LogConfig::default(),
         }
     }
@@ -175,9 +216,18 @@ impl Config {
     /// # Errors
     /// When the file cannot be read, or as [`Config::parse`].
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::load_with_text(path).map(|(config, _)| config)
+    }
+
+    /// [`load`](Self::load), and the file's text for [`differences`](crate::differences).
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_with_text(path: &Path) -> Result<(Self, String), ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse(&path.display().to_string(), &text)
+        let config = Self::parse(&path.display().to_string(), &text)?;
+        Ok((config, text))
     }
 
     /// Parses a text; `file` is the name used in errors.
@@ -194,12 +244,6 @@ impl Config {
         Ok(config)
     }
 
-    /// How long a connection to an engine may take.
-    #[must_use]
-    pub fn connect_timeout(&self) -> Duration {
-        Duration::from_millis(self.connect_timeout_ms)
-    }
-
     /// How often each engine's `/metrics` is read.
     #[must_use]
     pub fn scrape_interval(&self) -> Duration {
@@ -210,6 +254,12 @@ impl Config {
     #[must_use]
     pub fn shutdown_grace(&self) -> Duration {
         Duration::from_secs(self.shutdown_grace_s)
+    }
+
+    /// How long connections are accepted after a stop was asked for.
+    #[must_use]
+    pub fn shutdown_delay(&self) -> Duration {
+        Duration::from_secs(self.shutdown_delay_s)
     }
 
     fn check(&self) -> Result<(), (String, String)> {
@@ -223,15 +273,18 @@ impl Config {
         if self.max_prompt_bytes < LEAST_PROMPT_BYTES {
             return fail("max_prompt_bytes", "must be at least 1024");
         }
-        if self.connect_timeout_ms == 0 {
-            return fail("connect_timeout_ms", "must be above 0");
-        }
+        self.timeouts
+            .check()
+            .or_else(|(key, message)| fail(&format!("timeouts.{key}"), &message))?;
         if self.scrape_interval_ms < 50 {
             return fail("scrape_interval_ms", "must be at least 50");
         }
         self.inventory
             .check()
             .or_else(|(key, message)| fail(&format!("inventory.{key}"), &message))?;
+        self.check_client_keys()?;
+        self.retries.check().or_else(|(key, message)| fail(&format!("retries.{key}"), &message))?;
+        self.health.check().or_else(|(key, message)| fail(&format!("health.{key}"), &message))?;
         for (i, path) in self.forward_paths.iter().enumerate() {
             if !path.starts_with('/') {
                 return fail(&format!("forward_paths[{i}]"), "must begin with `/`");
@@ -239,6 +292,7 @@ impl Config {
         }
         let mut streams = HashMap::new();
         let mut addressings = HashMap::new();
+        let mut states = HashMap::new();
         let mut identities = HashMap::new();
         let mut bound: HashMap<&str, Vec<(&Authority, Option<&str>)>> = HashMap::new();
         let mut models = HashSet::new();
@@ -248,6 +302,10 @@ impl Config {
                 return fail(&format!("pools[{i}].model"), &message);
             }
             pool.check().or_else(|(key, message)| fail(&format!("pools[{i}].{key}"), &message))?;
+            self.timeouts
+                .with(&pool.timeouts)
+                .check()
+                .or_else(|(key, why)| fail(&format!("pools[{i}].timeouts.{key}"), &why))?;
             for (j, endpoint) in pool.endpoints.iter().enumerate() {
                 let ranks = (pool.rank_addressing, endpoint.ranks, endpoint.rank);
                 let known = *addressings.entry(endpoint.url.authority()).or_insert(ranks);
@@ -256,6 +314,11 @@ impl Config {
                         format!("the ranks of {} are told otherwise elsewhere", endpoint.url);
                     return fail(&format!("pools[{i}].endpoints[{j}].url"), &message);
                 }
+                let state = *states.entry(endpoint.url.authority()).or_insert(endpoint.state);
+                if state != endpoint.state {
+                    let message = format!("{} has another state elsewhere", endpoint.url);
+                    return fail(&format!("pools[{i}].endpoints[{j}].state"), &message);
+                }
                 let first = identities.entry(endpoint.url.authority()).or_insert(pool);
                 if first.identity != pool.identity {
                     let message = format!(
@@ -263,6 +326,19 @@ impl Config {
                         endpoint.url, first.model, pool.model
                     );
                     return fail(&format!("pools[{i}].identity"), &message);
+                }
+                let otherwise = first.connections() != pool.connections()
+                    || first.endpoints.iter().any(|known| {
+                        known.url.authority() == endpoint.url.authority()
+                            && known.url != endpoint.url
+                    });
+                if otherwise {
+                    let message = format!(
+                        "{} is connected to otherwise in the pool `{}` (scheme, `engine_tls`, \
+                         `http2`, `max_idle_connections`, `max_connections`)",
+                        endpoint.url, first.model
+                    );
+                    return fail(&format!("pools[{i}].endpoints[{j}].url"), &message);
                 }
                 if let Some((address, topic)) = endpoint.listens_at() {
                     let others = bound.entry(address).or_default();
@@ -323,6 +399,11 @@ impl PoolConfig {
             identity: BlockIdentity::default(),
             trust_token_headers: false,
             token_parity: TokenParity::default(),
+            engine_tls: None,
+            http2: false,
+            max_idle_connections: max_idle_connections(),
+            max_connections: max_connections(),
+            timeouts: PoolTimeouts::default(),
             endpoints: Vec::new(),
         }
     }
@@ -348,6 +429,21 @@ impl PoolConfig {
         }
     }
 
+    fn check_connections(&self) -> Result<(), (&'static str, String)> {
+        Most { idle: self.max_idle_connections, connections: self.max_connections }.check()?;
+        let Some(tls) = &self.engine_tls else { return Ok(()) };
+        if !self.endpoints.iter().any(|endpoint| endpoint.url.is_https()) {
+            return Err(("engine_tls", "no endpoint of the pool has an `https` URL".to_owned()));
+        }
+        tls.check().map_err(|(key, message)| ("engine_tls", format!("`{key}` {message}")))
+    }
+
+    /// How its engines are connected to: one engine in two pools has the same in both.
+    fn connections(&self) -> (Option<&EngineTlsConfig>, bool, usize, usize) {
+        let Self { engine_tls, http2, max_idle_connections, max_connections, .. } = self;
+        (engine_tls.as_ref(), *http2, *max_idle_connections, *max_connections)
+    }
+
     fn check(&self) -> Result<(), (String, String)> {
         let fail = |key: &str, message: &str| Err((key.to_owned(), message.to_owned()));
         if self.model.is_empty() {
@@ -366,6 +462,7 @@ impl PoolConfig {
             (place.map_or("sessions".to_owned(), |place| format!("sessions[{place}]")), why)
         })?;
         self.identity.check()?;
+        self.check_connections().or_else(|(key, message)| fail(key, &message))?;
         let mut urls = HashSet::new();
         for (i, endpoint) in self.endpoints.iter().enumerate() {
             if !urls.insert(endpoint.url.authority()) {

@@ -4,7 +4,8 @@
 
 use kvasir_balance::{BodyName, PolicyKind, SessionSource};
 use kvasir_config::{
-    BlockIdentity, Config, ConfigError, DecisionLogConfig, LogFormat, RankAddressing, TokenParity,
+    BlockIdentity, ClientKeySource, Config, ConfigError, DecisionLogConfig, ForwardedHeaders,
+    ListenerConfig, LogFormat, RankAddressing, TimeoutsConfig, TokenParity,
 };
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -34,6 +35,76 @@ fn the_smallest_file_gets_the_defaults() {
 }
 
 #[test]
+fn clients_are_served_in_plain_text_and_all_of_them_unless_told_otherwise() {
+    let config = parse(SMALL).unwrap();
+    let ListenerConfig { tls, http2, max_connections, max_concurrent_streams, .. } =
+        &config.listener;
+    assert_eq!((tls, http2), (&None, &true));
+    assert_eq!((*max_connections, *max_concurrent_streams), (16_384, 256));
+    let listener = &config.listener;
+    assert_eq!((listener.idle_timeout_s, listener.write_stall_s), (75, 60));
+    assert_eq!(
+        (listener.reuse_port, listener.forwarded_headers),
+        (false, ForwardedHeaders::Append)
+    );
+    assert_eq!(config.client_keys(), None);
+}
+
+#[test]
+fn every_key_of_the_client_side_is_taken() {
+    let config = parse(&format!(
+        "{SMALL}
+listener:
+  tls: {{cert_file: /tls/crt, key_file: /tls/key, client_ca_file: /tls/ca}}
+  http2: false
+  max_connections: 1
+  max_concurrent_streams: 65536
+  idle_timeout_s: 1
+  write_stall_s: 86400
+  reuse_port: true
+  forwarded_headers: replace
+api_keys: [first-key, second-key]
+"
+    ))
+    .unwrap();
+    let listener = &config.listener;
+    let tls = listener.tls.as_ref().unwrap();
+    assert_eq!(tls.cert_file.as_os_str(), "/tls/crt");
+    assert_eq!(tls.key_file.as_os_str(), "/tls/key");
+    assert_eq!(tls.client_ca_file.as_ref().unwrap().as_os_str(), "/tls/ca");
+    assert!(!listener.http2 && listener.reuse_port);
+    assert_eq!((listener.max_connections, listener.max_concurrent_streams), (1, 65_536));
+    assert_eq!((listener.idle_timeout_s, listener.write_stall_s), (1, 86_400));
+    assert_eq!(listener.forwarded_headers, ForwardedHeaders::Replace);
+    let keys = config.client_keys().unwrap().read().unwrap();
+    let keys: Vec<&str> = keys.iter().map(kvasir_config::Secret::expose).collect();
+    assert_eq!(keys, ["first-key", "second-key"]);
+    assert!(!format!("{config:?}").contains("first-key"), "keys do not show themselves");
+}
+
+#[test]
+fn what_is_out_of_bounds_on_the_client_side_is_located() {
+    for (text, expected) in [
+        ("listener: {max_connections: 0}", ":2:29: 0 is not from 1 to 1048576"),
+        ("listener: {idle_timeout_s: 90000}", "90000 is not from 1 to 86400"),
+        ("listener: {tls: {key_file: k}}", "cert_file"),
+        ("listener: {forwarded_headers: drop}", "expected one of append, replace, off"),
+        ("api_keys: ['has blanks']", "api_keys[0]: a key has 8 to 512"),
+        ("api_keys: [sound-key, \"zählt-nicht\"]", "api_keys[1]: a key has 8 to 512"),
+        ("api_keys: []", "api_keys: there is no key"),
+        ("api_keys_env: A\napi_keys_file: b", "give one of"),
+    ] {
+        let message = error(&format!("{SMALL}{text}\n"));
+        assert!(message.contains(expected), "{text}: {message}");
+        assert!(!message.contains("blanks'") && !message.contains("hlt"), "{message}");
+    }
+    let many: Vec<String> = (0..1025).map(|n| format!("key-number-{n}")).collect();
+    assert!(error(&format!("{SMALL}api_keys: {many:?}\n")).contains("more than 1024 keys"));
+    let missing = ClientKeySource::Env("KVASIR_TEST_NOT_SET").read().unwrap_err();
+    assert!(missing.starts_with("api_keys_env: KVASIR_TEST_NOT_SET"), "{missing}");
+}
+
+#[test]
 fn every_key_is_taken() {
     let config = parse(
         "
@@ -42,7 +113,7 @@ decision_headers: true
 max_body_bytes: 1000
 max_prompt_bytes: 2000
 forward_paths: [/v1/audio/*]
-connect_timeout_ms: 100
+timeouts: {connect_ms: 100, first_data_ms: 2000, idle_ms: 3000, request_ms: 40000}
 scrape_interval_ms: 200
 shutdown_grace_s: 3
 log: {format: json, level: debug}
@@ -54,6 +125,7 @@ pools:
     api_key: very-secret
     trust_token_headers: true
     token_parity: startup
+    timeouts: {first_data_ms: 5000}
     endpoints:
       - {url: 'http://[::1]:8000', events: 'tcp://*:5557', replay: 'tcp://*:5558', topic: kv}
       - {url: 'http://b', events: 'tcp://0.0.0.0:7000', bind: true}
@@ -63,6 +135,11 @@ pools:
     assert_eq!(config.inventory.max_bytes, 2_000_000);
     assert_eq!(config.inventory.endpoint_bytes(), 100_000);
     let pool = &config.pools[0];
+    let timeouts = config.timeouts.with(&pool.timeouts);
+    let own =
+        TimeoutsConfig { connect_ms: 100, first_data_ms: 5000, idle_ms: 3000, request_ms: 40000 };
+    assert_eq!(timeouts, own);
+    assert_eq!(config.timeouts.first_data_ms, 2000);
     assert_eq!(config.max_prompt_bytes, 2000);
     assert_eq!(pool.policy.kind(), PolicyKind::PreciseCacheAware);
     assert!(pool.trust_token_headers);
@@ -142,7 +219,7 @@ fn limits_of_the_inventory_are_checked_where_they_stand() {
 #[test]
 fn urls_are_checked() {
     for (url, why) in [
-        ("https://a", "scheme `https`"),
+        ("https://a/v1", "no path"),
         ("a:8000", "no"),
         ("http://a/v1", "no path"),
         ("http://user:secret@a", "without a user"),

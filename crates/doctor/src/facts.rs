@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::uri::Authority;
+use kvasir_fleet::Origin;
 use kvasir_fleet::{EngineCard, EngineClient, EventSource};
 use kvasir_kv_hash::vllm;
 use kvasir_prompt::Renderer;
@@ -33,7 +33,7 @@ impl EngineKind {
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) client: EngineClient,
-    pub(crate) authority: Authority,
+    pub(crate) origin: Origin,
     pub(crate) kind: EngineKind,
     /// The version as the engine writes it.
     pub(crate) version: Option<String>,
@@ -84,7 +84,7 @@ impl Facts {
 pub(crate) fn plain() -> Facts {
     Facts {
         client: EngineClient::new(std::time::Duration::from_secs(1)),
-        authority: Authority::from_static("engine-1:8000"),
+        origin: http::uri::Authority::from_static("engine-1:8000").into(),
         kind: EngineKind::Vllm,
         version: Some("0.32.0".to_owned()),
         vllm_version: Some(vllm::Version::release(0, 32, 0)),

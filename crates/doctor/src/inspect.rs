@@ -16,8 +16,8 @@ use crate::target::Target;
 /// asked at all.
 pub(crate) async fn inspect(target: &Target, legs: &mut Vec<Leg>) -> Option<Facts> {
     let client = EngineClient::new(target.patience).with_headers(target.headers.clone());
-    let authority = target.authority.clone();
-    let mut card = match EngineCard::ask(&client, &authority, None, None).await {
+    let origin = target.origin.clone();
+    let mut card = match EngineCard::ask(&client, &origin, None, None).await {
         Ok(card) => card,
         Err(error) => {
             legs.push(reach::unreachable(&error));
@@ -25,11 +25,11 @@ pub(crate) async fn inspect(target: &Target, legs: &mut Vec<Leg>) -> Option<Fact
         }
     };
     legs.push(Leg::ok(LegName::Http, "answers GET /v1/models"));
-    let page = match client.get(&authority, "/metrics", None).await {
+    let page = match client.get(&origin, "/metrics", None).await {
         Ok((StatusCode::OK, body)) => String::from_utf8_lossy(&body).into_owned(),
         _ => String::new(),
     };
-    let identity = engine::identify(&client, &authority, &page, card.version.take()).await;
+    let identity = engine::identify(&client, &origin, &page, card.version.take()).await;
     legs.push(identity.leg());
     legs.push(models(target, &card));
     let cache = cache_config(&page);
@@ -45,7 +45,7 @@ pub(crate) async fn inspect(target: &Target, legs: &mut Vec<Leg>) -> Option<Fact
         kind: identity.kind,
         version: identity.version.as_deref().map(shown),
         client,
-        authority,
+        origin,
         card,
         cache,
         renderer: None,

@@ -27,7 +27,7 @@ const SERVED: [&str; 2] = ["vllm:request_success_total", "vllm:prompt_tokens_tot
 
 /// Adds the leg `metrics`. Families register lazily, so they are looked for last.
 pub(crate) async fn legs(facts: &Facts, probed: &Probed, legs: &mut Vec<Leg>) {
-    let page = match facts.client.get(&facts.authority, "/metrics", None).await {
+    let page = match facts.client.get(&facts.origin, "/metrics", None).await {
         Ok((StatusCode::OK, body)) => Ok(String::from_utf8_lossy(&body).into_owned()),
         Ok((status, _)) => Err(format!("GET /metrics answers {status}")),
         Err(error) => Err(format!("GET /metrics: {}", shown(&error.to_string()))),

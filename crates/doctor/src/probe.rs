@@ -269,7 +269,7 @@ impl<'a> Sender<'a> {
         }
         let bytes = Bytes::from(body.to_string());
         let path = "/v1/completions";
-        let asked = self.client.post_json(&self.facts.authority, path, bytes, ANSWER).await;
+        let asked = self.client.post_json(&self.facts.origin, path, bytes, ANSWER).await;
         self.unanswered = asked.is_err();
         let (status, answer) = asked.map_err(|error| error.to_string())?;
         self.refused = status == StatusCode::BAD_REQUEST;
@@ -289,7 +289,7 @@ impl<'a> Sender<'a> {
     }
 
     async fn counters(&self) -> Option<Counters> {
-        let page = self.client.get(&self.facts.authority, "/metrics", None).await.ok()?;
+        let page = self.client.get(&self.facts.origin, "/metrics", None).await.ok()?;
         (page.0 == StatusCode::OK).then(|| Counters::read(&String::from_utf8_lossy(&page.1)))?
     }
 

@@ -19,7 +19,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use http::HeaderMap;
-use http::uri::Authority;
+use kvasir_fleet::Origin;
 
 pub use self::error::{PromptError, RecordError};
 pub use self::prompts::{Prompt, probe_prompts, read_prompts};
@@ -30,7 +30,7 @@ use self::writer::LineWriter;
 #[derive(Clone, Debug)]
 pub struct Recording {
     /// Host and port of the engine's HTTP server.
-    pub authority: Authority,
+    pub origin: Origin,
     /// Headers sent with every question, such as `authorization`; never written.
     pub headers: HeaderMap,
     /// The event publisher's address; `None`: the engine is asked (`GET /kv_event_sources`).

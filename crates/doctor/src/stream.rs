@@ -161,7 +161,7 @@ pub(crate) async fn listen(
     facts: &Facts,
     legs: &mut Vec<Leg>,
 ) -> Option<Listener> {
-    let here = reach::is_loopback(facts.authority.host(), target.patience).await;
+    let here = reach::is_loopback(facts.origin.authority().host(), target.patience).await;
     let mut place = match place::choose(target, facts, here) {
         Ok(place) => place,
         Err(found) => {

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::uri::Authority;
+use kvasir_fleet::Origin;
 
 /// One engine to check.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Host and port of its HTTP server.
-    pub authority: Authority,
+    /// Its HTTP server, and how it is connected to.
+    pub origin: Origin,
     /// The event publisher's address; `None`: the engine is asked (`GET /kv_event_sources`).
     pub events: Option<String>,
     /// The replay socket's address; `None`: the engine is asked.
@@ -43,7 +44,7 @@ impl Target {
     #[must_use]
     pub fn new(authority: Authority) -> Self {
         Self {
-            authority,
+            origin: authority.into(),
             events: None,
             replay: None,
             topic: String::new(),
@@ -58,10 +59,10 @@ impl Target {
         }
     }
 
-    /// `http://host:port`.
+    /// `http://host:port` or `https://host:port`.
     #[must_use]
     pub fn base_url(&self) -> String {
-        format!("http://{}", self.authority)
+        self.origin.url().to_owned()
     }
 }
 

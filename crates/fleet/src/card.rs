@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use http::uri::Authority;
 use http::{HeaderValue, StatusCode};
+use kvasir_upstream::Origin;
 use serde::Deserialize;
 
 use crate::engine_client::{EngineClient, ProbeError};
@@ -126,12 +126,12 @@ impl EngineCard {
     /// When `/v1/models` cannot be asked or understood.
     pub async fn ask(
         client: &EngineClient,
-        authority: &Authority,
+        origin: &Origin,
         authorization: Option<&HeaderValue>,
         known: Option<&Self>,
     ) -> Result<Self, ProbeError> {
         let path = "/v1/models";
-        let (status, body) = client.get(authority, path, authorization).await?;
+        let (status, body) = client.get(origin, path, authorization).await?;
         if status != StatusCode::OK {
             return Err(ProbeError::Status { path, status });
         }
@@ -140,7 +140,7 @@ impl EngineCard {
         let unheard = Self::default();
         let mut questions = Questions {
             client,
-            authority,
+            origin,
             authorization,
             known: known.unwrap_or(&unheard),
             unheard: false,
@@ -207,7 +207,7 @@ impl EngineCard {
 /// The questions an engine need not answer, one after the other.
 struct Questions<'a> {
     client: &'a EngineClient,
-    authority: &'a Authority,
+    origin: &'a Origin,
     authorization: Option<&'a HeaderValue>,
     /// What it said before.
     known: &'a EngineCard,
@@ -217,7 +217,7 @@ struct Questions<'a> {
 
 impl Questions<'_> {
     async fn ask(&mut self, path: &'static str) -> Told {
-        let told = optional(self.client, self.authority, path, self.authorization).await;
+        let told = optional(self.client, self.origin, path, self.authorization).await;
         self.unheard |= matches!(told, Told::Unheard);
         told
     }
@@ -314,19 +314,19 @@ enum Told {
 
 async fn optional(
     client: &EngineClient,
-    authority: &Authority,
+    origin: &Origin,
     path: &'static str,
     authorization: Option<&HeaderValue>,
 ) -> Told {
-    match client.get(authority, path, authorization).await {
+    match client.get(origin, path, authorization).await {
         Ok((StatusCode::OK, body)) => Told::Said(body),
         Ok((StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _)) => Told::Nothing,
         Ok((status, _)) => {
-            tracing::debug!(%authority, path, %status, "question not answered");
+            tracing::debug!(%origin, path, %status, "question not answered");
             Told::Unheard
         }
         Err(error) => {
-            tracing::debug!(%authority, path, %error, "question not answered");
+            tracing::debug!(%origin, path, %error, "question not answered");
             Told::Unheard
         }
     }

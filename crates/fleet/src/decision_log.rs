@@ -54,12 +54,12 @@ pub struct DecisionLog {
 #[derive(Debug, thiserror::Error)]
 pub enum DecisionLogError {
     /// The directory cannot be made or written to.
-    #[error("{}: {source}", .directory.display())]
+    #[error("{}: {error}", .directory.display())]
     Directory {
         /// The directory.
         directory: PathBuf,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
     /// Another process writes there.
     #[error("{}: another gateway writes its decision log there", .0.display())]
@@ -146,7 +146,7 @@ impl Drop for PoolLog {
 }
 
 fn lock(directory: &Path) -> Result<File, DecisionLogError> {
-    let failed = |source| DecisionLogError::Directory { directory: directory.to_owned(), source };
+    let failed = |error| DecisionLogError::Directory { directory: directory.to_owned(), error };
     std::fs::create_dir_all(directory).map_err(failed)?;
     let path = directory.join(".lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);

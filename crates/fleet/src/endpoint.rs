@@ -1,17 +1,19 @@
 //! One place a request can be sent to: an engine, or one data-parallel rank of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
 use http::uri::Authority;
 use kvasir_balance::EndpointId;
 use kvasir_inventory::{AbsentReason, Overlap, Overlaps, SuspectReason, Tier, Trust};
 use kvasir_kv_events::{Event, Update};
+use kvasir_upstream::Origin;
 use parking_lot::{Mutex, RwLock};
 
 use crate::card::EngineCard;
 use crate::credit::Creditable;
-use crate::engine::{Engine, Exclusion};
+use crate::engine::Engine;
 use crate::evidence::BlockShape;
 use crate::hash_contract::HashContract;
 use crate::identity::{BlockIdentity, Keying};
@@ -19,10 +21,14 @@ use crate::load::{FirstTokens, LoadCounters, Rates};
 use crate::parity::Stamp;
 use crate::parity::hits::HitParity;
 use crate::pending::PendingSlot;
+use crate::pool::Shared;
 use crate::rank_stream::RankStream;
 use crate::signals::Signals;
+use crate::spec::AdminState;
 
+mod health;
 mod parity;
+mod state;
 
 /// One routable engine, or one of its data-parallel ranks where they can be addressed.
 ///
@@ -35,7 +41,11 @@ pub struct Endpoint {
     rank: Option<u32>,
     /// Whether requests must name the rank in a header.
     by_header: bool,
-    load: LoadCounters,
+    /// By the newest configuration.
+    configured: AtomicU8,
+    /// What was said since, of more weight than any configuration; [`state::BY_CONFIGURATION`] for nothing.
+    by_hand: AtomicU8,
+    load: Arc<LoadCounters>,
     pending: PendingSlot,
     rates: Rates,
     first_tokens: FirstTokens,
@@ -78,14 +88,19 @@ impl Endpoint {
         rank: Option<u32>,
         by_header: bool,
         streams: Vec<Arc<RankStream>>,
-        pending: PendingSlot,
+        configured: AdminState,
+        shared: &Shared,
     ) -> Self {
-        let id = EndpointId::of(&name_of(engine.url(), rank));
+        let name = name_of(engine.url(), rank);
+        let (load, pending) = (shared.accounts.of(&name), shared.pending.slot());
+        let id = EndpointId::of(&name);
         Self {
             engine,
             rank,
             by_header,
-            load: LoadCounters::default(),
+            configured: AtomicU8::new(configured as u8),
+            by_hand: AtomicU8::new(state::BY_CONFIGURATION),
+            load,
             pending,
             rates: Rates::default(),
             first_tokens: FirstTokens::default(),
@@ -106,7 +121,13 @@ impl Endpoint {
         self.engine.authority()
     }
 
-    /// `http://host:port`, used in headers, metrics and logs.
+    /// How it is connected to.
+    #[must_use]
+    pub fn origin(&self) -> Arc<Origin> {
+        self.engine.origin()
+    }
+
+    /// `http://host:port` or `https://host:port`, used in headers, metrics and logs.
     #[must_use]
     pub fn url(&self) -> &str {
         self.engine.url()
@@ -143,10 +164,18 @@ impl Endpoint {
         self.load.in_flight()
     }
 
-    /// Prompt tokens sent there whose answer has not begun.
+    /// Those of them whose prompt is computed: it generates for them. Of answers that come as a
+    /// whole the moment is predicted.
+    #[must_use]
+    pub fn decoding(&self) -> u32 {
+        self.load.at(Instant::now()).decoding
+    }
+
+    /// Prompt tokens sent there and not computed yet: until the answer begins, or, where it comes as
+    /// a whole, until the predicted end of the prefill.
     #[must_use]
     pub fn queued_prefill_tokens(&self) -> u64 {
-        self.load.queued_prefill_tokens()
+        self.load.at(Instant::now()).queued_prefill_tokens
     }
 
     /// What the engine says of itself; `None` before it was first asked.
@@ -217,42 +246,6 @@ impl Endpoint {
     pub fn foreign_waiting(&self) -> u32 {
         let Scrape { signals, own_in_flight } = *self.signals.lock();
         kvasir_balance::foreign_waiting(signals.running, signals.waiting, own_in_flight)
-    }
-
-    /// Why the engine cannot be reached; `None` while nothing speaks against it.
-    #[must_use]
-    pub fn unreachable(&self) -> Option<String> {
-        self.engine.unreachable()
-    }
-
-    /// Whether the engine has ever answered: nothing speaks against one that was not asked yet,
-    /// nor for it.
-    #[must_use]
-    pub fn has_answered(&self) -> bool {
-        self.engine.has_answered()
-    }
-
-    /// A connection failed: no new requests to the engine until something answers again.
-    pub fn mark_unreachable(&self, why: &str) {
-        self.engine.mark_unreachable(why);
-    }
-
-    /// Something answered.
-    pub fn mark_reachable(&self) {
-        self.engine.mark_reachable();
-    }
-
-    /// The engine answered a request, or `failed`: an error of its own, or it broke off before it
-    /// answered. A few failures in a row leave it alone for a while: an engine that fails at once
-    /// always looks idle, and would draw all the traffic.
-    pub fn note_answer(&self, failed: bool) {
-        self.engine.note_answer(failed);
-    }
-
-    /// Whether a request for `model` may go there; the reason if not.
-    #[must_use]
-    pub fn exclusion(&self, model: &str) -> Option<Exclusion> {
-        self.engine.exclusion(model)
     }
 
     pub(crate) fn load(&self) -> &LoadCounters {

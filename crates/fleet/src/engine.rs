@@ -2,48 +2,35 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::uri::Authority;
+use kvasir_upstream::Origin;
 use parking_lot::Mutex;
 
+use crate::breaker::{BreakerSettings, BreakerState};
 use crate::card::EngineCard;
+use crate::health::{Health, Probe, Standing};
 use crate::identity::{BlockIdentity, Keying};
-
-/// Failed requests in a row after which an engine is left alone, and for how long.
-const FAILURES: u32 = 3;
-const COOLING: Duration = Duration::from_secs(5);
-/// Metrics pages in a row, each waited for, without which an engine counts as silent.
-const SILENT_PAGES: u32 = 3;
+use crate::pool::Shared;
 
 /// An engine behind one address. Its ranks share its health and what it says of itself.
 #[derive(Debug)]
 pub(crate) struct Engine {
     authority: Authority,
     url: String,
+    /// How it is connected to: the URL is the same always.
+    origin: ArcSwap<Origin>,
     card: ArcSwapOption<EngineCard>,
     identity: BlockIdentity,
     /// How its prompts are keyed, by what it says of itself; `None` where they cannot be.
     keying: ArcSwapOption<Keying>,
-    reach: Mutex<Reach>,
+    health: Arc<Mutex<Health>>,
     asleep: AtomicBool,
     /// The start time its process last gave, as bits; 0 before that.
     weight: AtomicU32,
     process_start: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Reach {
-    /// Why the last connection failed; `None` while the engine answers or was never tried.
-    down: Option<String>,
-    /// Requests in a row that the engine answered with a 5xx or broke off.
-    failures: u32,
-    /// No requests before this, after too many failures.
-    cooling_until: Option<Instant>,
-    /// Metrics pages in a row that did not come.
-    unread_pages: u32,
-    answered: bool,
 }
 
 /// Why an endpoint is not among a request's candidates.
@@ -55,12 +42,22 @@ pub enum Exclusion {
     ModelNotServed,
     /// It sleeps: it holds no cache and answers nothing.
     Asleep,
-    /// It failed several requests in a row, just now.
-    Failing,
+    /// Its breaker is open: it failed several requests in a row, just now.
+    BreakerOpen,
+    /// Its breaker is half-open, and as many requests as may are trying it.
+    HalfOpen,
+    /// It said that it is busy and when to come again.
+    BackPressure,
+    /// Its health page says that it is not well, or does not come.
+    Unhealthy,
     /// It accepts connections and answers nothing.
     Silent,
     /// The prompt is longer than its context.
     ContextTooLong,
+    /// It takes no new conversations; those pinned to it go on.
+    Draining,
+    /// It was taken out of service.
+    Disabled,
     /// This request already failed there.
     Tried,
     /// The request goes on from what another engine has stored.
@@ -73,9 +70,14 @@ impl From<&Exclusion> for kvasir_balance::Exclusion {
             Exclusion::Unreachable(_) => Self::Unreachable,
             Exclusion::ModelNotServed => Self::ModelNotServed,
             Exclusion::Asleep => Self::Asleep,
-            Exclusion::Failing => Self::Failing,
+            Exclusion::BreakerOpen => Self::BreakerOpen,
+            Exclusion::HalfOpen => Self::HalfOpen,
+            Exclusion::BackPressure => Self::BackPressure,
+            Exclusion::Unhealthy => Self::Unhealthy,
             Exclusion::Silent => Self::Silent,
             Exclusion::ContextTooLong => Self::ContextTooLong,
+            Exclusion::Draining => Self::Draining,
+            Exclusion::Disabled => Self::Disabled,
             Exclusion::Tried => Self::Tried,
             Exclusion::NotOwner => Self::NotOwner,
         }
@@ -91,14 +93,15 @@ impl Exclusion {
 }
 
 impl Engine {
-    pub(crate) fn new(authority: Authority, identity: BlockIdentity) -> Self {
+    pub(crate) fn new(origin: Origin, identity: BlockIdentity, shared: &Shared) -> Self {
         Self {
-            url: format!("http://{authority}"),
-            authority,
+            authority: origin.authority().clone(),
+            url: origin.url().to_owned(),
+            health: shared.healths.of(origin.url()),
+            origin: ArcSwap::from_pointee(origin),
             card: ArcSwapOption::empty(),
             keying: ArcSwapOption::new(identity.keying(None).map(Arc::new)),
             identity,
-            reach: Mutex::new(Reach::default()),
             asleep: AtomicBool::new(false),
             process_start: AtomicU64::new(0),
             weight: AtomicU32::new(100),
@@ -111,6 +114,21 @@ impl Engine {
 
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// How it is connected to.
+    pub(crate) fn origin(&self) -> Arc<Origin> {
+        self.origin.load_full()
+    }
+
+    /// It is connected to in another way from now on; what is under way stays where it is. Nothing
+    /// happens where the way is the same: its connections are kept. The URL must be the same.
+    pub(crate) fn connect_by(&self, origin: Origin) -> bool {
+        let other = **self.origin.load() != origin;
+        if other {
+            self.origin.store(Arc::new(origin));
+        }
+        other
     }
 
     pub(crate) fn card(&self) -> Option<Arc<EngineCard>> {
@@ -156,52 +174,59 @@ impl Engine {
         before != 0 && before != seconds.to_bits()
     }
 
+    /// How faults are counted from now on, and health pages that do not come.
+    pub(crate) fn set_breaker(&self, settings: BreakerSettings) {
+        self.health.lock().configure(settings);
+    }
+
+    pub(crate) fn breaker(&self) -> BreakerState {
+        self.health.lock().breaker()
+    }
+
     pub(crate) fn unreachable(&self) -> Option<String> {
-        self.reach.lock().down.clone()
+        self.health.lock().down().map(str::to_owned)
     }
 
     pub(crate) fn has_answered(&self) -> bool {
-        self.reach.lock().answered
+        self.health.lock().has_answered()
     }
 
     pub(crate) fn mark_unreachable(&self, why: &str) {
-        let mut reach = self.reach.lock();
-        if reach.down.is_none() {
-            tracing::warn!(endpoint = self.url, why, "endpoint is unreachable");
-        }
-        reach.down = Some(why.to_owned());
+        self.health.lock().mark_unreachable(self.url(), why);
     }
 
     pub(crate) fn mark_reachable(&self) {
-        let mut reach = self.reach.lock();
-        reach.answered = true;
-        if reach.down.take().is_some() {
-            tracing::info!(endpoint = self.url, "endpoint answers again");
-        }
+        self.health.lock().mark_reachable(self.url());
     }
 
-    pub(crate) fn note_answer(&self, failed: bool) {
-        let mut reach = self.reach.lock();
-        reach.failures = if failed { reach.failures.saturating_add(1) } else { 0 };
-        if reach.failures >= FAILURES {
-            if reach.cooling_until.is_none() {
-                tracing::warn!(endpoint = self.url, "endpoint fails; left alone for a while");
-            }
-            reach.cooling_until = Some(Instant::now() + COOLING);
-            // One more failure after the rest is enough.
-            reach.failures = FAILURES - 1;
-        } else if !failed && reach.cooling_until.take().is_some() {
-            tracing::info!(endpoint = self.url, "endpoint does well again");
-        }
+    /// A request is sent there.
+    pub(crate) fn send(self: &Arc<Self>) -> Standing {
+        let ticket = self.health.lock().send(self.url());
+        Standing::new(Arc::clone(self), ticket)
+    }
+
+    pub(crate) fn health(&self) -> &Mutex<Health> {
+        &self.health
+    }
+
+    /// It is busy, and says for how long.
+    pub(crate) fn press_back(&self, time: Duration) {
+        self.health.lock().press_back(self.url(), time);
+    }
+
+    /// How long it wants to be left alone still.
+    pub(crate) fn back_pressure(&self) -> Option<Duration> {
+        self.health.lock().back_pressure()
     }
 
     /// A metrics page came, or did not although the engine accepted the connection.
     pub(crate) fn note_page(&self, came: bool) {
-        let mut reach = self.reach.lock();
-        reach.unread_pages = if came { 0 } else { reach.unread_pages.saturating_add(1) };
-        if reach.unread_pages == SILENT_PAGES {
-            tracing::warn!(endpoint = self.url, "endpoint accepts connections and answers nothing");
-        }
+        self.health.lock().note_page(self.url(), came);
+    }
+
+    /// What became of its health page.
+    pub(crate) fn note_probe(&self, probe: Probe) {
+        self.health.lock().note_probe(self.url(), probe);
     }
 
     /// Whether a request for `model` may go there; the reason if not.
@@ -212,13 +237,6 @@ impl Engine {
         if self.is_asleep() {
             return Some(Exclusion::Asleep);
         }
-        let reach = self.reach.lock();
-        if let Some(why) = &reach.down {
-            return Some(Exclusion::Unreachable(why.clone()));
-        }
-        if reach.cooling_until.is_some_and(|until| until > Instant::now()) {
-            return Some(Exclusion::Failing);
-        }
-        (reach.unread_pages >= SILENT_PAGES).then_some(Exclusion::Silent)
+        self.health.lock().exclusion()
     }
 }

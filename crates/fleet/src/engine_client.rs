@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use bytes::{Bytes, BytesMut};
+use http::header::HeaderName;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full};
+use kvasir_upstream::{Failure, Origin, Patience, Phase, Started, Upstream, root_cause};
 
 /// The largest answer that is read; a busy vLLM's `/metrics` is some 60 KiB.
 const MAX_ANSWER: usize = 8 << 20;
@@ -16,8 +14,6 @@ const MAX_ANSWER: usize = 8 << 20;
 const MAX_EVENTS: usize = 64 << 20;
 /// How long an answer may take. Late answers say nothing about the engine's health.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Below the 5 s after which vLLM's HTTP server closes idle connections.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Why an engine could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +48,8 @@ pub enum ProbeError {
 /// A client for questions to engines; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct EngineClient {
-    client: Client<HttpConnector, Full<Bytes>>,
+    upstream: Upstream,
+    connect_timeout: Duration,
     headers: HeaderMap,
 }
 
@@ -60,14 +57,7 @@ impl EngineClient {
     /// A client that gives up connecting after `connect_timeout`.
     #[must_use]
     pub fn new(connect_timeout: Duration) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(connect_timeout));
-        connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_timer(hyper_util::rt::TokioTimer::new())
-            .build(connector);
-        Self { client, headers: HeaderMap::new() }
+        Self { upstream: Upstream::default(), connect_timeout, headers: HeaderMap::new() }
     }
 
     /// The same client, sending these headers with every question.
@@ -83,15 +73,13 @@ impl EngineClient {
     /// answer.
     pub async fn get(
         &self,
-        authority: &Authority,
+        origin: &Origin,
         path: &str,
         authorization: Option<&HeaderValue>,
     ) -> Result<(StatusCode, Bytes), ProbeError> {
-        let mut request = request(Method::GET, authority, path, Bytes::new())?;
-        if let Some(value) = authorization {
-            request.headers_mut().insert(header::AUTHORIZATION, value.clone());
-        }
-        self.ask(request, ANSWER_TIMEOUT, MAX_ANSWER).await
+        let mut question = Question::of(Method::GET, path)?;
+        question.head(header::AUTHORIZATION, authorization);
+        self.ask(origin, &question, ANSWER_TIMEOUT, MAX_ANSWER).await
     }
 
     /// The status and body of `POST path` with a JSON body, within `timeout`.
@@ -100,72 +88,104 @@ impl EngineClient {
     /// As [`EngineClient::get`].
     pub async fn post_json(
         &self,
-        authority: &Authority,
+        origin: &Origin,
         path: &str,
         body: Bytes,
         timeout: Duration,
     ) -> Result<(StatusCode, Bytes), ProbeError> {
-        let mut request = request(Method::POST, authority, path, body)?;
+        let mut question = Question { body, ..Question::of(Method::POST, path)? };
         let json = HeaderValue::from_static("application/json");
-        request.headers_mut().insert(header::CONTENT_TYPE, json);
-        self.ask(request, timeout, MAX_ANSWER).await
+        question.head(header::CONTENT_TYPE, Some(&json));
+        self.ask(origin, &question, timeout, MAX_ANSWER).await
     }
 
-    /// The status and body of a request without a body, whose answer may be large.
+    /// The status and body of a request without a body, whose answer may be large, and which is
+    /// sent no second time: the first may have had an effect.
     pub(crate) async fn fetch(
         &self,
         method: Method,
-        authority: &Authority,
+        origin: &Origin,
         path: &str,
         timeout: Duration,
     ) -> Result<(StatusCode, Bytes), ProbeError> {
-        self.ask(request(method, authority, path, Bytes::new())?, timeout, MAX_EVENTS).await
+        let question = Question { repeatable: false, ..Question::of(method, path)? };
+        self.ask(origin, &question, timeout, MAX_EVENTS).await
     }
 
     async fn ask(
         &self,
-        mut request: Request<Full<Bytes>>,
+        origin: &Origin,
+        question: &Question,
         timeout: Duration,
         most: usize,
     ) -> Result<(StatusCode, Bytes), ProbeError> {
-        for (name, value) in &self.headers {
-            request.headers_mut().insert(name, value.clone());
-        }
+        let request = || question.request(&self.headers);
+        let patience = Patience { connect: self.connect_timeout, first_data: timeout };
         let exchange = async {
-            let response = self.client.request(request).await.map_err(|e| {
-                let why = root_cause(&e);
-                if e.is_connect() { ProbeError::Connect(why) } else { ProbeError::Broken(why) }
-            })?;
-            let (head, body) = response.into_parts();
-            let body = Limited::new(body, most)
-                .collect()
-                .await
-                .map_err(|e| ProbeError::Broken(e.to_string()))?;
-            Ok((head.status, body.to_bytes()))
+            let sent = self.upstream.send(origin, patience, question.repeatable, request).await;
+            let started = sent.map_err(|failure| of_failure(&failure, timeout))?;
+            let status = started.head.status;
+            Ok((status, read(started, most).await?))
         };
         tokio::time::timeout(timeout, exchange).await.unwrap_or(Err(ProbeError::Timeout(timeout)))
     }
 }
 
-fn request(
+/// What is asked.
+struct Question {
     method: Method,
-    authority: &Authority,
-    path: &str,
+    uri: Uri,
+    headers: HeaderMap,
     body: Bytes,
-) -> Result<Request<Full<Bytes>>, ProbeError> {
-    Request::builder()
-        .method(method)
-        .uri(format!("http://{authority}{path}"))
-        .body(Full::new(body))
-        .map_err(|e| ProbeError::Broken(e.to_string()))
+    repeatable: bool,
 }
 
-/// The innermost cause: "connection refused" says more than "client error (Connect)".
-#[must_use]
-pub fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
+impl Question {
+    fn of(method: Method, path: &str) -> Result<Self, ProbeError> {
+        let uri = path.parse().map_err(|error| ProbeError::Broken(format!("{path}: {error}")))?;
+        let (headers, body) = (HeaderMap::new(), Bytes::new());
+        Ok(Self { method, uri, headers, body, repeatable: true })
     }
-    cause.to_string()
+
+    fn head(&mut self, name: HeaderName, value: Option<&HeaderValue>) {
+        if let Some(value) = value {
+            self.headers.insert(name, value.clone());
+        }
+    }
+
+    fn request(&self, further: &HeaderMap) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(self.body.clone()));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        request.headers_mut().extend(further.clone());
+        request
+    }
+}
+
+/// The whole body.
+async fn read(mut started: Started, most: usize) -> Result<Bytes, ProbeError> {
+    let mut whole = BytesMut::new();
+    let mut next = started.first.map(Ok);
+    while let Some(frame) = next {
+        let frame = frame.map_err(|error: hyper::Error| ProbeError::Broken(root_cause(&error)))?;
+        if let Some(data) = frame.data_ref() {
+            if whole.len() + data.len() > most {
+                return Err(ProbeError::Broken(format!("it is longer than {most} bytes")));
+            }
+            whole.extend_from_slice(data);
+        }
+        next = started.rest.frame().await;
+    }
+    Ok(whole.freeze())
+}
+
+fn of_failure(failure: &Failure, timeout: Duration) -> ProbeError {
+    match failure.phase() {
+        // Our own limit says nothing of the engine.
+        Phase::Pool => ProbeError::Broken(failure.why().to_owned()),
+        Phase::FirstData => ProbeError::Timeout(timeout),
+        phase if phase.is_connect() => ProbeError::Connect(failure.why().to_owned()),
+        _ => ProbeError::Broken(failure.why().to_owned()),
+    }
 }

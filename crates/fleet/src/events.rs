@@ -65,6 +65,13 @@ pub(crate) struct EventFollower {
 }
 
 impl EventFollower {
+    /// Follows nothing more.
+    pub(crate) async fn end(self) {
+        if let Some(task) = self.task {
+            task.end().await;
+        }
+    }
+
     /// Follows `source` from now on. Does nothing when it is followed already, for the same `base`
     /// model.
     pub(crate) async fn follow(

@@ -57,6 +57,8 @@ pub struct Evidence {
     /// Tokens resident of each prompt of a batch, member by member; empty for a single prompt.
     of_batch: Vec<u32>,
     pub(crate) traits: Traits,
+    /// Whether the answer begins only when all of it was generated.
+    pub(crate) answered_whole: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -168,8 +170,17 @@ impl Evidence {
         let keyed = lookups.known.into_iter().map(|(_, lookup)| lookup.keys).collect();
         let (prompt_tokens, exact) = (tokens.count, tokens.exact);
         let traits = Traits::of(tokens, needs);
-        let guessed = None;
-        Self { prompt_tokens, exact, endpoints, members: sound, keyed, guessed, of_batch, traits }
+        Self {
+            prompt_tokens,
+            exact,
+            endpoints,
+            members: sound,
+            keyed,
+            guessed: None,
+            of_batch,
+            traits,
+            answered_whole: false,
+        }
     }
 
     /// The same for a request of which engines may hit less than they hold (`prompt_logprobs`,
@@ -193,6 +204,14 @@ impl Evidence {
         if self.traits.needs.keys && self.keyed.is_empty() {
             self.guessed = guess().map(Arc::new);
         }
+        self
+    }
+
+    /// The same for a request whose answer begins only when all of it was generated (not streamed):
+    /// its prefill is over when that was predicted, and not when the answer begins.
+    #[must_use]
+    pub fn answered_whole(mut self) -> Self {
+        self.answered_whole = true;
         self
     }
 

@@ -27,10 +27,13 @@ const FAMILIES: &[Family<Endpoint>] = &[
     ("endpoint_in_flight", "gauge", "Requests sent and not finished.", |e| {
         Some(f64::from(e.in_flight()))
     }),
+    ("endpoint_decoding", "gauge", "Requests in flight whose prompt is computed.", |e| {
+        Some(f64::from(e.decoding()))
+    }),
     (
         "endpoint_queued_prefill_tokens",
         "gauge",
-        "Prompt tokens sent whose answer has not begun.",
+        "Prompt tokens sent and not computed yet, as far as is known or predicted.",
         |e| Some(e.queued_prefill_tokens() as f64),
     ),
     (
@@ -145,12 +148,18 @@ pub(crate) fn labels<'a>(url: &'a str, rank: Option<&'a str>) -> Vec<(&'a str, &
     [("endpoint", url)].into_iter().chain(rank.map(|rank| ("rank", rank))).collect()
 }
 
+/// `leaving` are endpoints that are in no pool any more and still have requests.
 pub(crate) fn render(
     page: &mut String,
-    endpoints: &[Arc<Endpoint>],
+    present: Vec<Arc<Endpoint>>,
+    leaving: &[Arc<Endpoint>],
     pools: &[Arc<Pool>],
     inventory: &Inventory,
 ) {
+    render_states(page, &present, leaving);
+    let mut endpoints = present;
+    endpoints.extend_from_slice(leaving);
+    let endpoints = &*endpoints;
     for (name, kind, help, read) in FAMILIES {
         header(page, name, kind, help);
         for endpoint in endpoints {
@@ -171,6 +180,7 @@ pub(crate) fn render(
             }
         }
     }
+    render_breakers(page, endpoints);
     render_trust(page, endpoints);
     render_stream_trust(page, &streams);
     render_blocks(page, &streams);
@@ -178,6 +188,30 @@ pub(crate) fn render(
     render_pools(page, pools);
     families::render(page, endpoints, pools);
     render_inventory(page, inventory);
+}
+
+/// The ranks of one engine share its breaker.
+fn render_breakers(page: &mut String, endpoints: &[Arc<Endpoint>]) {
+    let name = "endpoint_breaker";
+    header(page, name, "gauge", "1 for whether requests pass: closed, open or half_open.");
+    let mut last = None;
+    for endpoint in endpoints.iter().filter(|e| last.replace(e.url()) != Some(e.url())) {
+        let labels = [("endpoint", endpoint.url()), ("state", endpoint.breaker().as_str())];
+        sample(page, name, &labels, 1.0);
+    }
+}
+
+fn render_states(page: &mut String, present: &[Arc<Endpoint>], leaving: &[Arc<Endpoint>]) {
+    let name = "endpoint_state";
+    header(page, name, "gauge", "1 for whether requests may go there, by the configuration.");
+    let present = present.iter().map(|endpoint| (endpoint, endpoint.state().as_str()));
+    let leaving = leaving.iter().map(|endpoint| (endpoint, "leaving"));
+    for (endpoint, state) in present.chain(leaving) {
+        let rank = endpoint.rank().map(|rank| rank.to_string());
+        let mut labels = labels(endpoint.url(), rank.as_deref());
+        labels.push(("state", state));
+        sample(page, name, &labels, 1.0);
+    }
 }
 
 fn render_trust(page: &mut String, endpoints: &[Arc<Endpoint>]) {

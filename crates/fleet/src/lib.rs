@@ -16,7 +16,10 @@
 mod application;
 mod apply;
 mod asked;
+mod breaker;
+mod by_name;
 mod card;
+mod changes;
 mod credit;
 mod decision_log;
 mod endpoint;
@@ -27,6 +30,7 @@ mod evidence;
 mod exposition;
 mod guess;
 mod hash_contract;
+mod health;
 mod identity;
 mod kind;
 mod load;
@@ -40,10 +44,14 @@ mod rank_stream;
 mod ranks;
 mod refill;
 mod registry;
+mod retry_budget;
+mod roster;
 mod samples;
+mod seat;
 mod selecting;
 mod signals;
 mod spec;
+mod supervised;
 mod task;
 #[cfg(test)]
 mod test_events;
@@ -53,11 +61,13 @@ mod tokenizer;
 
 pub use self::apply::Applier;
 pub use self::asked::Asked;
+pub use self::breaker::{BreakerSettings, BreakerState};
 pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
+pub use self::changes::Changes;
 pub use self::decision_log::{DecisionLog, DecisionLogError, DecisionLogSpec};
 pub use self::endpoint::Endpoint;
 pub use self::engine::Exclusion;
-pub use self::engine_client::{EngineClient, ProbeError, root_cause};
+pub use self::engine_client::{EngineClient, ProbeError};
 pub use self::evidence::{Evidence, PromptTokens};
 pub use self::guess::MAX_TEXT_BYTES;
 pub use self::hash_contract::{HashContract, HashState};
@@ -71,12 +81,15 @@ pub use self::parity::{Prediction, Unjudged};
 pub use self::picture::Picture;
 pub use self::pool::{Chosen, Decision, Pool};
 pub use self::registry::{Fleet, FleetError, Resolved};
+pub use self::retry_budget::{RetryBudget, RetryLimits};
 pub use self::samples::{Sample, samples};
 pub use self::spec::{
-    EndpointSpec, EventSpec, FleetSpec, ParityMode, PoolSpec, RankAddressingKind, TokenSpec,
+    AdminState, EndpointSpec, EventSpec, FleetSpec, HealthSpec, ParityMode, PoolSpec,
+    RankAddressingKind, Timeouts, TokenSpec,
 };
 pub use self::token_headers::TokenHeaders;
 pub use self::token_oracle::{
     Parity, ParityPart, ProbeCase, TokenOracle, probe_chats, probe_texts,
 };
 pub use self::tokenizer::{ModelPrompts, PromptState};
+pub use kvasir_upstream::{Limits as ConnectionLimits, Origin, Tls, TlsError, TlsFiles};

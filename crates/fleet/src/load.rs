@@ -1,28 +1,22 @@
 //! Work in hand at an endpoint, and the guards that account for it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use kvasir_balance::{PrefillRate, RecentWork, fetch_rate};
+use kvasir_balance::{PrefillRate, fetch_rate};
 use parking_lot::Mutex;
 
+use self::counters::Part;
+pub(crate) use self::counters::{LoadCounters, LoadNow};
+use crate::breaker::Verdict;
 use crate::endpoint::Endpoint;
+use crate::health::Standing;
 use crate::kind::EngineKind;
 use crate::parity::Prediction;
 use crate::pending::PendingClaim;
 use crate::selecting::Watch;
 
-/// What this gateway has sent to one endpoint and not seen finished. Changed by [`Reservation`]s
-/// only.
-#[derive(Debug)]
-pub(crate) struct LoadCounters {
-    in_flight: AtomicU32,
-    queued_prefill_tokens: AtomicU64,
-    recent: Mutex<RecentWork>,
-    /// When the clock of `recent` began.
-    began: Instant,
-}
+mod counters;
 
 /// What a request asks of an endpoint, as far as is known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,55 +29,9 @@ pub(crate) struct Work {
     pub(crate) fetched: u32,
     /// Whether both are known and not estimated: only then does an answer time them.
     pub(crate) measured: bool,
-}
-
-impl Default for LoadCounters {
-    fn default() -> Self {
-        Self {
-            in_flight: AtomicU32::new(0),
-            queued_prefill_tokens: AtomicU64::new(0),
-            recent: Mutex::default(),
-            began: Instant::now(),
-        }
-    }
-}
-
-impl LoadCounters {
-    pub(crate) fn in_flight(&self) -> u32 {
-        self.in_flight.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn queued_prefill_tokens(&self) -> u64 {
-        self.queued_prefill_tokens.load(Ordering::Relaxed)
-    }
-
-    /// [`RecentWork::get`] and [`RecentWork::missing`].
-    pub(crate) fn recent_work(&self, now: Instant) -> (f64, f64) {
-        let (age, recent) = (self.age(now), self.recent.lock());
-        (recent.get(age), recent.missing(age))
-    }
-
-    /// The engine is another one, or begins anew.
-    pub(crate) fn reset_recent_work(&self) {
-        *self.recent.lock() = RecentWork::new(self.age(Instant::now()));
-    }
-
-    pub(crate) fn age(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.began)
-    }
-
-    fn take_back(&self, work: Work, since: Instant) {
-        let (since, now) = (self.age(since), self.age(Instant::now()));
-        self.recent.lock().take_back(work.computed, work.prompt, since, now);
-    }
-
-    /// Whether nothing was queued before.
-    fn add(&self, work: Work, now: Instant) -> bool {
-        let age = self.age(now);
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        self.recent.lock().add(work.computed, work.prompt, age);
-        self.queued_prefill_tokens.fetch_add(work.computed, Ordering::Relaxed) == 0
-    }
+    /// Of an answer that comes as a whole, after decoding: when its prefill is over, as predicted.
+    /// `None` where the answer's first data shows it.
+    pub(crate) prefill_ends_after: Option<Duration>,
 }
 
 /// One request's claim on an endpoint: it counts from the moment the endpoint was chosen until it
@@ -92,10 +40,11 @@ impl LoadCounters {
 pub struct Reservation {
     endpoint: Arc<Endpoint>,
     work: Work,
+    /// Its answer has not begun.
     queued: bool,
-    /// Whether nothing else was queued when this request came: only then does its first answer
-    /// time its own prefill.
-    alone: bool,
+    /// Its part in the endpoint's load. Only where it was alone does its first answer time its own
+    /// prefill.
+    part: Part,
     since: Instant,
     /// The prompt, as long as others can count on its being computed there.
     pending: Option<PendingClaim>,
@@ -109,6 +58,8 @@ pub struct Reservation {
     taken_back: bool,
     /// Whether the parity's account of it is closed.
     settled: bool,
+    /// Its part in the engine's health.
+    standing: Standing,
 }
 
 impl Reservation {
@@ -120,12 +71,13 @@ impl Reservation {
     ) -> Self {
         endpoint.parity().sent();
         let since = Instant::now();
-        let alone = endpoint.load().add(work, since);
+        let part = endpoint.load().add(work, since);
+        let standing = endpoint.send();
         Self {
             endpoint,
             work,
             queued: true,
-            alone,
+            part,
             since,
             pending,
             prediction,
@@ -133,6 +85,7 @@ impl Reservation {
             evicted: 0,
             taken_back: false,
             settled: false,
+            standing,
         }
     }
 
@@ -159,7 +112,7 @@ impl Reservation {
         if let Some(prediction) = self.prediction.filter(|_| self.queued) {
             self.evicted = self.endpoint.evicted_since(&prediction);
         }
-        if self.release_prefill() && streamed && self.alone && self.work.measured {
+        if self.release_prefill() && streamed && self.part.alone && self.work.measured {
             self.endpoint.rates().observe(self.work, took, self.endpoint.load().age(now));
         }
         if streamed {
@@ -180,6 +133,22 @@ impl Reservation {
         self.pending = None;
         self.watch = None;
         self.take_back();
+    }
+
+    /// The engine answered: with the first data of an answer that is no fault of its own. A
+    /// breaker that is half-open closes by this, and a streak of faults ends.
+    pub fn answered(&mut self) {
+        self.standing.settle(Verdict::Answered, "");
+    }
+
+    /// The engine is at fault: no connection, broken off before the first data, an error of its own.
+    pub fn faulted(&mut self, why: &str) {
+        self.standing.settle(Verdict::Fault, why);
+    }
+
+    /// Whether it was sent to an engine that is meant to get no more requests now.
+    pub(crate) fn is_surplus(&self) -> bool {
+        self.standing.is_surplus()
     }
 
     /// The engine refused the request or did not finish it: how it counts it is not known.
@@ -209,8 +178,7 @@ impl Reservation {
     fn release_prefill(&mut self) -> bool {
         let was_queued = std::mem::take(&mut self.queued);
         if was_queued {
-            let queued = &self.endpoint.load().queued_prefill_tokens;
-            queued.fetch_sub(self.work.computed, Ordering::Relaxed);
+            self.endpoint.load().answered(self.work, &self.part);
         }
         was_queued
     }
@@ -222,7 +190,7 @@ impl Drop for Reservation {
         self.settle();
         self.take_back();
         self.release_prefill();
-        self.endpoint.load().in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.endpoint.load().finished();
     }
 }
 

@@ -5,20 +5,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use http::{HeaderValue, StatusCode};
 use kvasir_balance::Rng;
 use kvasir_inventory::{AbsentReason, Inventory};
+use tokio::sync::Notify;
 
 use crate::application::Followed;
 use crate::card::EngineCard;
 use crate::engine::Engine;
 use crate::engine_client::{EngineClient, ProbeError};
 use crate::events::{EventFollower, Source};
+use crate::health::Probe;
 use crate::poll::PollFollower;
-use crate::pool::Pool;
 use crate::ranks::Ranks;
+use crate::seat::Seat;
 use crate::signals::Page;
-use crate::spec::EventSpec;
+use crate::spec::{EventSpec, HealthSpec};
 
 /// How often an engine that answers is asked again what it serves: adapters come and go.
 const CARD_REFRESH: Duration = Duration::from_secs(10);
@@ -27,16 +30,47 @@ const CARD_REFRESH: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Monitor {
     pub(crate) ranks: Arc<Ranks>,
+    pub(crate) duties: Arc<Duties>,
+    pub(crate) inventory: Arc<Inventory>,
+}
+
+/// What a monitor goes by: a reload may change it, and the monitor goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Duty {
     /// The event stream of its first rank, where it is configured.
-    pub(crate) configured: Option<EventSpec>,
+    pub(crate) events: Option<EventSpec>,
     /// Whether its events are fetched.
     pub(crate) poll: bool,
     pub(crate) authorization: Option<HeaderValue>,
-    /// The pools it is in.
-    pub(crate) pools: Vec<Arc<Pool>>,
-    pub(crate) inventory: Arc<Inventory>,
-    pub(crate) client: EngineClient,
     pub(crate) interval: Duration,
+    /// Its health page, where there is one to ask for.
+    pub(crate) probe: HealthSpec,
+    pub(crate) client: EngineClient,
+    /// The pools it is in.
+    pub(crate) pools: Vec<Arc<Seat>>,
+}
+
+/// The duty now, and a bell for a new one.
+#[derive(Debug)]
+pub(crate) struct Duties {
+    now: ArcSwap<Duty>,
+    changed: Notify,
+}
+
+impl Duties {
+    pub(crate) fn new(duty: Duty) -> Self {
+        Self { now: ArcSwap::from_pointee(duty), changed: Notify::new() }
+    }
+
+    pub(crate) fn now(&self) -> Arc<Duty> {
+        self.now.load_full()
+    }
+
+    /// The monitor takes it up as soon as it is not waiting for the engine.
+    pub(crate) fn change(&self, duty: Duty) {
+        self.now.store(Arc::new(duty));
+        self.changed.notify_one();
+    }
 }
 
 /// What follows the streams.
@@ -56,7 +90,8 @@ impl Monitor {
         self.look_for_tokenizers(None, false);
         loop {
             let scraped = if card_asked.is_none_or(|at| at.elapsed() >= CARD_REFRESH) {
-                let (learned, scraped) = tokio::join!(self.ask(), self.scrape());
+                let (learned, scraped, ()) =
+                    tokio::join!(self.ask(), self.scrape(), self.look_after());
                 match learned {
                     Ok(card) => {
                         card_asked = Some(Instant::now());
@@ -69,15 +104,33 @@ impl Monitor {
                 }
                 scraped
             } else {
-                self.scrape().await
+                tokio::join!(self.scrape(), self.look_after()).0
             };
             if scraped.is_err() {
                 // It may come back as another engine: ask anew when it does.
                 card_asked = None;
                 self.ranks.endpoints().iter().for_each(|e| e.forget_pace());
             }
-            tokio::time::sleep(jittered(self.interval, &mut jitter)).await;
+            let pause = jittered(self.duties.now().interval, &mut jitter);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.duties.changed.notified() => {
+                    self.take_up(&mut followers).await;
+                    card_asked = None;
+                }
+            }
         }
+    }
+
+    /// The configuration says something else: only what that concerns begins anew.
+    async fn take_up(&self, followers: &mut Followers) {
+        let card = self.engine().card();
+        if card.is_some() {
+            self.follow(card.as_deref(), followers).await;
+        }
+        let first = card.as_ref().and_then(|card| card.models.first());
+        let root = first.and_then(|model| model.root.clone());
+        self.look_for_tokenizers(root.as_deref(), card.is_some());
     }
 
     fn engine(&self) -> &Arc<Engine> {
@@ -87,9 +140,8 @@ impl Monitor {
     /// Asks the engine what it is.
     async fn ask(&self) -> Result<EngineCard, ProbeError> {
         let known = self.engine().card();
-        let authority = self.engine().authority();
-        EngineCard::ask(&self.client, authority, self.authorization.as_ref(), known.as_deref())
-            .await
+        let (origin, duty) = (self.engine().origin(), self.duties.now());
+        EngineCard::ask(&duty.client, &origin, duty.authorization.as_ref(), known.as_deref()).await
     }
 
     /// Takes in what the engine said it is.
@@ -111,7 +163,7 @@ impl Monitor {
         self.engine().set_card(card.clone());
         // Before any stream is followed: one of several would look complete and is not.
         if self.ranks.learn(&card.ranks) {
-            self.pools.iter().for_each(|pool| pool.refresh());
+            self.duties.now().pools.iter().for_each(|seat| seat.pool().refresh());
         }
         if let Some(size) = card.block_size {
             let endpoints = self.ranks.endpoints();
@@ -128,22 +180,28 @@ impl Monitor {
         let streams = streams.into_iter().map(|(endpoint, stream)| Followed { endpoint, stream });
         let streams: Vec<Followed> = streams.collect();
         let base = card.map_or("", EngineCard::base);
-        if self.poll && card.is_some() {
-            followers.by_rank.clear();
-            let key = self.authorization.as_ref();
+        let duty = self.duties.now();
+        if duty.poll && card.is_some() {
+            for follower in std::mem::take(&mut followers.by_rank).into_values() {
+                follower.end().await;
+            }
+            let key = duty.authorization.as_ref();
             let poll = &mut followers.poll;
             return poll
-                .follow(self.engine(), streams, &self.inventory, &self.client, key, base)
+                .follow(self.engine(), streams, &self.inventory, &duty.client, key, base)
                 .await;
+        }
+        if !duty.poll {
+            std::mem::take(&mut followers.poll).end().await;
         }
         let ranks = &mut followers.by_rank;
         ranks.retain(|rank, _| streams.iter().any(|to| to.stream.rank() == *rank));
         for to in streams {
-            let source = if self.poll {
+            let source = if duty.poll {
                 // What the events are of is not known yet, and they come only once.
                 Source::None(AbsentReason::EngineUnknown)
             } else {
-                Source::of(self.configured.as_ref(), card, &to.stream)
+                Source::of(duty.events.as_ref(), card, &to.stream)
             };
             let follower = ranks.entry(to.stream.rank()).or_default();
             follower.follow(&to, &self.inventory, source, base).await;
@@ -174,8 +232,9 @@ impl Monitor {
         let sent_before: Vec<u32> = before.iter().map(|endpoint| endpoint.in_flight()).collect();
         let moves: Vec<u64> = before.iter().map(|endpoint| endpoint.parity().moves()).collect();
         let asked = Instant::now();
-        let key = self.authorization.as_ref();
-        let answer = self.client.get(self.engine().authority(), "/metrics", key).await;
+        let (origin, duty) = (self.engine().origin(), self.duties.now());
+        let key = duty.authorization.as_ref();
+        let answer = duty.client.get(&origin, "/metrics", key).await;
         let page = match answer {
             Ok((status, body)) => {
                 self.engine().mark_reachable();
@@ -220,6 +279,23 @@ impl Monitor {
         Ok(())
     }
 
+    /// Asks for its health page, where it is to have one.
+    async fn look_after(&self) {
+        let (origin, duty) = (self.engine().origin(), self.duties.now());
+        let Some(path) = &duty.probe.probe_path else {
+            return self.engine().note_probe(Probe::None);
+        };
+        let question = duty.client.get(&origin, path, duty.authorization.as_ref());
+        let probe = match tokio::time::timeout(duty.probe.probe_timeout, question).await {
+            Ok(Ok((status, _))) if status.is_success() => Probe::Well,
+            Ok(Ok((status, _))) => Probe::Unwell(status.as_u16()),
+            // The metrics page says so too.
+            Ok(Err(ProbeError::Connect(_))) => return,
+            Ok(Err(_)) | Err(_) => Probe::Late,
+        };
+        self.engine().note_probe(probe);
+    }
+
     /// A sleeping engine's cache is gone, and the event that says so comes only after it wakes.
     /// What a replay brings back meanwhile is cleared too, up to the moment it is awake.
     fn note_sleep(&self, now: bool) {
@@ -241,8 +317,8 @@ impl Monitor {
     }
 
     fn look_for_tokenizers(&self, root: Option<&str>, engine_known: bool) {
-        for pool in &self.pools {
-            let (prompts, root) = (Arc::clone(pool.prompts()), root.map(str::to_owned));
+        for seat in &self.duties.now().pools {
+            let (prompts, root) = (Arc::clone(seat.pool().prompts()), root.map(str::to_owned));
             tokio::spawn(async move { prompts.ensure(root, engine_known).await });
         }
     }

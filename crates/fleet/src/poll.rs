@@ -31,12 +31,19 @@ const HEAVY_BYTES: usize = 64 << 10;
 /// Polls one engine, for the streams of all its ranks.
 #[derive(Debug, Default)]
 pub(crate) struct PollFollower {
-    /// The ranks and the base model it is done for.
-    followed: Option<(Vec<u32>, String)>,
+    /// The ranks and the base model it is done for, and with which key.
+    followed: Option<(Vec<u32>, String, Option<HeaderValue>)>,
     task: Option<Task>,
 }
 
 impl PollFollower {
+    /// Polls no more.
+    pub(crate) async fn end(self) {
+        if let Some(task) = self.task {
+            task.end().await;
+        }
+    }
+
     /// Polls from now on. Does nothing when that is done already for the same ranks and model.
     pub(crate) async fn follow(
         &mut self,
@@ -48,7 +55,7 @@ impl PollFollower {
         base: &str,
     ) {
         let ranks: Vec<u32> = streams.iter().map(|to| to.stream.rank()).collect();
-        let wanted = (ranks, base.to_owned());
+        let wanted = (ranks, base.to_owned(), authorization.cloned());
         let ended = self.task.as_ref().is_none_or(Task::is_finished);
         if self.followed.as_ref() == Some(&wanted) && !ended {
             return;
@@ -103,8 +110,8 @@ impl Poller {
     async fn run(mut self) {
         let mut interval = SHORTEST;
         loop {
-            let authority = self.engine.authority();
-            let answer = self.client.fetch(self.method.clone(), authority, PATH, TIMEOUT).await;
+            let origin = self.engine.origin();
+            let answer = self.client.fetch(self.method.clone(), &origin, PATH, TIMEOUT).await;
             interval = self.take(answer, interval);
             tokio::time::sleep(interval).await;
         }

@@ -1,58 +1,53 @@
 //! The endpoints serving one model, and the decision among them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
+use http::uri::Authority;
 use kvasir_balance::{
-    Candidate, DEFAULT_PROMPT_TOKENS, Load, Members, Miss, Needs, Note, Reason, SelectionSpec,
-    SessionSource, even_out, expected_rate, next_typical_prompt,
+    Candidate, Load, Members, Miss, Needs, Note, Reason, SessionSource, even_out, expected_rate,
+    next_typical_prompt,
 };
-use kvasir_inventory::{Inventory, Overlap, Trust};
+use kvasir_inventory::{Overlap, Trust};
 
+pub(crate) use self::state::{PoolState, Shared};
 use crate::asked::Asked;
-use crate::decision_log::{Account, Noted, PoolLog};
+use crate::decision_log::{Account, Noted};
 use crate::endpoint::Endpoint;
 use crate::engine::Exclusion;
 use crate::evidence::{Evidence, PromptTokens};
 use crate::guess;
-use crate::load::{Reservation, Work};
+use crate::load::{LoadNow, Reservation, Work};
 use crate::parity::tokens::TokenParity;
 use crate::parity::{Prediction, Unjudged};
-use crate::pending::PendingPrefixes;
 use crate::ranks::Ranks;
-use crate::selecting::Selecting;
-use crate::spec::TokenSpec;
+use crate::retry_budget::RetryBudget;
+use crate::spec::{AdminState, Timeouts};
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
+
+mod service;
+mod state;
+
+/// How often a request chooses anew because another one got the place of a trial before it.
+const TRIAL_RACES: usize = 4;
 
 /// The endpoints serving one model.
 #[derive(Debug)]
 pub struct Pool {
     model: String,
-    selecting: Arc<Selecting>,
     authorization: Option<HeaderValue>,
+    timeouts: Timeouts,
     engines: Vec<Arc<Ranks>>,
     members: ArcSwap<Vec<Arc<Endpoint>>>,
-    prompts: Arc<ModelPrompts>,
-    caches: Caches,
-    token_headers: TokenHeaders,
-    token_oracle: TokenOracle,
-    /// Moving mean of prompt tokens per request.
-    typical_prompt: AtomicU64,
-    token_parity: TokenParity,
-}
-
-/// What is known of all engines' caches, whichever pools they are in.
-#[derive(Clone, Debug)]
-pub(crate) struct Caches {
-    /// What they hold.
-    pub(crate) inventory: Arc<Inventory>,
-    /// What they are computing.
-    pub(crate) pending: Arc<PendingPrefixes>,
+    /// What the configuration it was built from says of engines that are not simply active.
+    states: Vec<(Authority, AdminState)>,
+    shared: Shared,
+    state: PoolState,
 }
 
 /// An endpoint chosen for a request, and the claim on it.
@@ -103,31 +98,39 @@ impl Decision {
 }
 
 impl Pool {
-    #[expect(clippy::too_many_arguments, reason = "called once, by the registry")]
     pub(crate) fn new(
         model: String,
-        selection: &SelectionSpec,
         authorization: Option<HeaderValue>,
+        timeouts: Timeouts,
         engines: Vec<Arc<Ranks>>,
-        prompts: Arc<ModelPrompts>,
-        tokens: TokenSpec,
-        caches: Caches,
-        seed: u64,
-        log: Option<PoolLog>,
+        shared: Shared,
+        state: PoolState,
     ) -> Self {
-        Self {
-            model,
-            selecting: Arc::new(Selecting::new(selection, seed, log)),
-            authorization,
-            members: ArcSwap::from_pointee(members_of(&engines)),
-            engines,
-            prompts,
-            caches,
-            token_headers: TokenHeaders::new(tokens.trust_headers),
-            token_oracle: TokenOracle::new(tokens.parity),
-            typical_prompt: AtomicU64::new(DEFAULT_PROMPT_TOKENS),
-            token_parity: TokenParity::default(),
-        }
+        let members = ArcSwap::from_pointee(members_of(&engines));
+        let states = Vec::new();
+        Self { model, authorization, timeouts, engines, members, states, shared, state }
+    }
+
+    /// The same with engines in these states.
+    pub(crate) fn with_states(mut self, states: Vec<(Authority, AdminState)>) -> Self {
+        self.states = states;
+        self
+    }
+
+    /// What it was told of its engines.
+    pub(crate) fn states(&self) -> &[(Authority, AdminState)] {
+        &self.states
+    }
+
+    /// What another pool for the same model can go on with.
+    pub(crate) fn state(&self) -> &PoolState {
+        &self.state
+    }
+
+    /// Whether these are its engines, in this order.
+    pub(crate) fn has_engines(&self, engines: &[Arc<Ranks>]) -> bool {
+        self.engines.len() == engines.len()
+            && self.engines.iter().zip(engines).all(|(one, other)| Arc::ptr_eq(one, other))
     }
 
     /// The model's name in requests.
@@ -139,24 +142,30 @@ impl Pool {
     /// The policy's name.
     #[must_use]
     pub fn policy(&self) -> &'static str {
-        self.selecting.policy()
+        self.state.selecting.policy()
     }
 
     /// Whether its decisions are logged: only then ids of requests are of use to it.
     #[must_use]
     pub fn logs_decisions(&self) -> bool {
-        self.selecting.log().is_some()
+        self.state.selecting.log().is_some()
     }
 
     /// What became of its decision log's lines.
     pub(crate) fn decision_log(&self) -> Option<&Arc<Account>> {
-        self.selecting.log()
+        self.state.selecting.log()
     }
 
     /// The `authorization` header for its engines, in place of the client's.
     #[must_use]
     pub fn authorization(&self) -> Option<&HeaderValue> {
         self.authorization.as_ref()
+    }
+
+    /// How long its engines may take.
+    #[must_use]
+    pub fn timeouts(&self) -> &Timeouts {
+        &self.timeouts
     }
 
     /// Its endpoints, in the order configured; those of one engine by rank.
@@ -173,53 +182,50 @@ impl Pool {
     /// Its tokenizer.
     #[must_use]
     pub fn prompts(&self) -> &Arc<ModelPrompts> {
-        &self.prompts
+        &self.state.prompts
     }
 
     /// How far token ids in clients' headers are believed.
     #[must_use]
     pub fn token_headers(&self) -> &TokenHeaders {
-        &self.token_headers
+        &self.state.token_headers
     }
 
     /// Own tokens held against the engines' `/tokenize`.
     #[must_use]
     pub fn token_oracle(&self) -> &TokenOracle {
-        &self.token_oracle
+        &self.state.token_oracle
     }
 
     /// Our count of prompt tokens held against the engines', by model and API.
     #[must_use]
     pub fn token_parity(&self) -> &TokenParity {
-        &self.token_parity
+        &self.state.token_parity
     }
 
-    /// Whether any member is known to take a request for the pool's model now.
+    /// How many of its requests may be sent again.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.members
-            .load()
-            .iter()
-            .any(|member| member.has_answered() && member.exclusion(&self.model).is_none())
+    pub fn retries(&self) -> &RetryBudget {
+        &self.state.retries
     }
 
     /// What its policies read of requests, or others could that are tried on its decision log:
     /// callers need to find out no more.
     #[must_use]
     pub fn needs(&self) -> Needs {
-        self.selecting.gathers()
+        self.state.selecting.gathers()
     }
 
     /// Where a conversation's name is looked for, in this order; empty where nobody asks.
     #[must_use]
     pub fn sessions(&self) -> &[SessionSource] {
-        self.selecting.sessions()
+        self.state.selecting.sessions()
     }
 
     /// The same as [`Pool::evidence`], with what else is known of the request.
     #[must_use]
     pub fn evidence_of(&self, tokens: &PromptTokens<'_>, asked: &Asked<'_>) -> Evidence {
-        let space = self.caches.inventory.space();
+        let space = self.shared.inventory.space();
         let guess = || guess::keys(space, &self.model, tokens, asked.text);
         self.evidence(tokens).asked(asked, guess)
     }
@@ -227,13 +233,15 @@ impl Pool {
     /// Looks up what every member holds of a prompt.
     #[must_use]
     pub fn evidence(&self, tokens: &PromptTokens<'_>) -> Evidence {
-        let needs = self.selecting.gathers();
-        Evidence::gather(self.members(), &self.caches.inventory, tokens, needs)
+        let needs = self.state.selecting.gathers();
+        Evidence::gather(self.members(), &self.shared.inventory, tokens, needs)
     }
 
     /// Chooses an endpoint for a request for `model` (the pool's, or an adapter) and commits the
-    /// request's load and its prompt, as pending there, to it, in one step: the next request sees
-    /// both.
+    /// request's load and its prompt, as pending there, to it, in one step: the pool's next request
+    /// sees both. Pools that share an engine have a lock each: of what others commit while it is made
+    /// a choice may miss something, so that an engine's load exceeds what this pool took it for by at
+    /// most as many requests as they decide in that time (microseconds).
     ///
     /// `tried` are endpoints where this request already failed: other ranks of their engines are
     /// not better. Endpoints that fail or stay silent
@@ -290,14 +298,26 @@ impl Pool {
             {
                 return Some(Exclusion::ContextTooLong);
             }
-            member.exclusion(model)
+            self.exclusion_of(member, model, owner.is_some())
         };
-        let exclusions: Vec<_> = evidence
-            .endpoints
-            .iter()
-            .map(|member| exclusion(member).as_ref().map(Into::into))
-            .collect();
-        self.commit(evidence, &exclusions, tried.is_empty())
+        let mut chosen = None;
+        for _ in 0..TRIAL_RACES {
+            // Another request may hold the place of a trial now.
+            drop(chosen.take());
+            let exclusions: Vec<Option<kvasir_balance::Exclusion>> = evidence
+                .endpoints
+                .iter()
+                .map(|member| exclusion(member).as_ref().map(Into::into))
+                .collect();
+            let (place, found) = self.commit(evidence, &exclusions, tried.is_empty())?;
+            let meant = exclusions.get(place).is_none_or(Option::is_none);
+            let lost_race = meant && found.reservation.is_surplus();
+            chosen = Some(found);
+            if !lost_race {
+                break;
+            }
+        }
+        chosen
     }
 
     /// The longest prompt some engine takes, in tokens; `u64::MAX` where one does not say.
@@ -310,8 +330,8 @@ impl Pool {
     /// A prompt came by: remembers how long prompts are here.
     pub fn note_prompt(&self, tokens: u64) {
         // A lost update between two requests costs nothing worth a lock.
-        let mean = self.typical_prompt.load(Ordering::Relaxed);
-        self.typical_prompt.store(next_typical_prompt(mean, tokens), Ordering::Relaxed);
+        let mean = self.state.typical_prompt.load(Ordering::Relaxed);
+        self.state.typical_prompt.store(next_typical_prompt(mean, tokens), Ordering::Relaxed);
     }
 
     fn commit(
@@ -319,28 +339,29 @@ impl Pool {
         evidence: &Evidence,
         exclusions: &[Option<kvasir_balance::Exclusion>],
         first_attempt: bool,
-    ) -> Option<Chosen> {
+    ) -> Option<(usize, Chosen)> {
         let keys = evidence.query_keys();
         let (tokens, blind) = (evidence.prompt_tokens, evidence.blind());
         let query = evidence.traits.query(tokens, keys.map(|keys| &**keys), blind);
         let median_rate = median_rate(&evidence.endpoints);
-        let (now, clock) = (Instant::now(), self.selecting.now());
-        let mut state = self.selecting.lock();
-        self.selecting.note_lives(&mut state, &evidence.endpoints);
-        let pending = evidence.pending(&self.caches.pending, now);
+        let (now, clock) = (Instant::now(), self.state.selecting.now());
+        let mut state = self.state.selecting.lock();
+        self.state.selecting.note_lives(&mut state, &evidence.endpoints);
+        let pending = evidence.pending(&self.shared.pending, now);
+        let loads: Vec<LoadNow> =
+            evidence.endpoints.iter().map(|member| member.load().at(now)).collect();
         let candidate = |place: usize| Candidate {
             pending: pending[place],
-            ..self.candidate(place, evidence, median_rate, now)
+            ..self.candidate(place, evidence, &loads[place], median_rate, now)
         };
         let mut candidates: Vec<Candidate> = (0..evidence.endpoints.len()).map(candidate).collect();
-        let recent: Vec<(f64, f64)> =
-            evidence.endpoints.iter().map(|member| member.load().recent_work(now)).collect();
+        let recent: Vec<(f64, f64)> = loads.iter().map(|load| load.recent).collect();
         even_out(&mut candidates, &recent);
         let members = Members { candidates: &candidates, exclusions, first_attempt };
         let chosen = state.select(&query, &members, clock);
         let id = state.decisions();
         state.note(|made| {
-            let logged = keys.filter(|_| self.selecting.reads_keys()).cloned();
+            let logged = keys.filter(|_| self.state.selecting.reads_keys()).cloned();
             Noted::new(made, evidence, &query, logged, &members, chosen.as_ref())
         });
         let chosen = chosen?;
@@ -353,6 +374,7 @@ impl Pool {
             fetched: candidate.fetched(),
             // How much of what is pending it will still wait for is not known.
             measured: evidence.exact && candidate.trust == Trust::Exact && candidate.pending == 0,
+            prefill_ends_after: evidence.answered_whole.then(|| prefill_takes(candidate, evidence)),
         };
         let claim = evidence.keys(place).and_then(|keys| member.pending().begin(keys));
         let prediction = evidence.members.get(place)?.prediction;
@@ -360,22 +382,22 @@ impl Pool {
         drop(state);
         self.warn_of(&chosen.notes);
         let traits = &evidence.traits;
-        let watch = self.selecting.watch(id, candidate.id, tokens, traits, keys.cloned());
+        let watch = self.state.selecting.watch(id, candidate.id, tokens, traits, keys.cloned());
         let decision = Decision {
-            id: self.selecting.log().map(|_| id),
+            id: self.state.selecting.log().map(|_| id),
             policy: chosen.policy,
             reason: chosen.reason,
             detail: chosen.detail,
             candidates: chosen.considered.len(),
             stages: chosen.notes,
-            shadow: self.selecting.shadow().map(|name| (name, chosen.shadow == Some(place))),
+            shadow: self.state.selecting.shadow().map(|name| (name, chosen.shadow == Some(place))),
             overlap: candidate.overlap,
             pending: candidate.pending,
             trust: candidate.trust,
             prompt_tokens: evidence.prompt_tokens,
             prediction,
         };
-        Some(Chosen { reservation: reservation.watched_by(watch), decision })
+        Some((place, Chosen { reservation: reservation.watched_by(watch), decision }))
     }
 
     /// A policy found nobody holding anything for long.
@@ -394,15 +416,16 @@ impl Pool {
         &self,
         place: usize,
         evidence: &Evidence,
+        load: &LoadNow,
         median_rate: f64,
         now: Instant,
     ) -> Candidate {
         let member = &evidence.endpoints[place];
         let known = evidence.members[place];
         let foreign = u64::from(member.foreign_waiting())
-            .saturating_mul(self.typical_prompt.load(Ordering::Relaxed));
+            .saturating_mul(self.state.typical_prompt.load(Ordering::Relaxed));
         let signals = member.signals();
-        let blocks = self.selecting.gathers().blocks;
+        let blocks = self.state.selecting.gathers().blocks;
         let expected = expected_rate(median_rate, member.weight());
         let (prefill_rate, fetch_rate) = member.rates().against(expected, member.load().age(now));
         Candidate {
@@ -411,8 +434,8 @@ impl Pool {
             pending: 0,
             trust: known.trust,
             load: Load {
-                in_flight: member.in_flight(),
-                queued_prefill_tokens: member.queued_prefill_tokens().saturating_add(foreign),
+                in_flight: load.in_flight,
+                queued_prefill_tokens: load.queued_prefill_tokens.saturating_add(foreign),
                 recent_work: 0.0,
                 waiting: signals.waiting_requests(),
                 kv_usage: signals.kv_usage,
@@ -430,6 +453,16 @@ impl Pool {
 
 fn members_of(engines: &[Arc<Ranks>]) -> Vec<Arc<Endpoint>> {
     engines.iter().flat_map(|engine| engine.endpoints()).collect()
+}
+
+/// How long its queue and the prompt itself take an endpoint, as predicted.
+#[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+fn prefill_takes(candidate: &Candidate, evidence: &Evidence) -> Duration {
+    let computed = candidate.uncached(evidence.prompt_tokens);
+    let tokens = candidate.load.queued_prefill_tokens.saturating_add(computed);
+    let fetching = f64::from(candidate.fetched()) / candidate.fetch_rate.max(1.0);
+    let seconds = tokens as f64 / candidate.prefill_rate.max(1.0) + fetching;
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
 /// Its rate and capacity weight, if it was timed.

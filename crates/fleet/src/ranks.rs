@@ -3,16 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use http::uri::Authority;
-use kvasir_inventory::Inventory;
+use kvasir_upstream::Origin;
 use parking_lot::Mutex;
 
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::identity::BlockIdentity;
-use crate::pending::PendingPrefixes;
+use crate::pool::Shared;
 use crate::rank_stream::RankStream;
-use crate::spec::RankAddressing;
+use crate::spec::{AdminState, RankAddressing};
 
 /// More ranks than this are not followed: their engine earns no credit.
 const MAX_RANKS: usize = 1024;
@@ -22,26 +21,32 @@ const MAX_RANKS: usize = 1024;
 pub(crate) struct Ranks {
     engine: Arc<Engine>,
     addressing: RankAddressing,
-    /// How many there are, by the configuration.
-    configured: Option<u32>,
-    inventory: Arc<Inventory>,
-    pending: Arc<PendingPrefixes>,
+    configured: Mutex<Configured>,
+    shared: Shared,
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
+}
+
+/// What the configuration says of an engine's ranks, and may say otherwise after a reload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Configured {
+    /// How many there are.
+    pub(crate) ranks: Option<u32>,
+    /// Whether requests may go there.
+    pub(crate) state: AdminState,
 }
 
 impl Ranks {
     /// `None` when the inventory has no place left.
     pub(crate) fn new(
-        authority: Authority,
+        origin: Origin,
         addressing: RankAddressing,
-        configured: Option<u32>,
+        configured: Configured,
         identity: BlockIdentity,
-        inventory: Arc<Inventory>,
-        pending: Arc<PendingPrefixes>,
+        shared: Shared,
     ) -> Option<Self> {
-        let engine = Arc::new(Engine::new(authority, identity));
-        let endpoints = Mutex::default();
-        let ranks = Self { engine, addressing, configured, inventory, pending, endpoints };
+        let engine = Arc::new(Engine::new(origin, identity, &shared));
+        let (configured, endpoints) = (Mutex::new(configured), Mutex::default());
+        let ranks = Self { engine, addressing, configured, shared, endpoints };
         ranks.learn(&[]);
         let complete = ranks.endpoints().iter().any(|e| !e.streams().is_empty());
         complete.then_some(ranks)
@@ -53,6 +58,19 @@ impl Ranks {
 
     pub(crate) fn addressing(&self) -> RankAddressing {
         self.addressing
+    }
+
+    /// The configuration says something else. A state that is said anew holds for all its endpoints;
+    /// one that is said as before leaves them as they were set since.
+    pub(crate) fn configure(&self, configured: Configured) {
+        let before = std::mem::replace(&mut *self.configured.lock(), configured);
+        if before.state != configured.state {
+            self.endpoints().iter().for_each(|endpoint| endpoint.configure_state(configured.state));
+        }
+        if before.ranks != configured.ranks {
+            let told = self.engine.card().map(|card| card.ranks.clone());
+            self.learn(&told.unwrap_or_default());
+        }
     }
 
     /// In the order of ranks.
@@ -71,18 +89,24 @@ impl Ranks {
     /// Takes in which ranks the engine says it has (nothing where it does not say); whether there
     /// are other endpoints now.
     pub(crate) fn learn(&self, told: &[u32]) -> bool {
-        let wanted = wanted(self.addressing, self.configured, told);
+        let configured = *self.configured.lock();
+        let wanted = wanted(self.addressing, configured.ranks, told);
         let mut endpoints = self.endpoints.lock();
         match self.addressing {
-            RankAddressing::Header => self.one_each(&mut endpoints, &wanted),
+            RankAddressing::Header => self.one_each(&mut endpoints, &wanted, configured.state),
             RankAddressing::None | RankAddressing::Url { .. } => {
-                self.one_for_all(&mut endpoints, &wanted)
+                self.one_for_all(&mut endpoints, &wanted, configured.state)
             }
         }
     }
 
     /// An endpoint for each rank; those that stay keep their load, rates and blocks.
-    fn one_each(&self, endpoints: &mut Vec<Arc<Endpoint>>, wanted: &[u32]) -> bool {
+    fn one_each(
+        &self,
+        endpoints: &mut Vec<Arc<Endpoint>>,
+        wanted: &[u32],
+        state: AdminState,
+    ) -> bool {
         if endpoints.iter().map(|e| e.rank().unwrap_or(0)).eq(wanted.iter().copied()) {
             return false;
         }
@@ -90,10 +114,9 @@ impl Ranks {
         for (offset, rank) in (0..).zip(wanted.iter().copied()) {
             let known = endpoints.iter().find(|e| e.rank() == Some(rank));
             match known.cloned().or_else(|| {
-                let stream = Arc::new(self.stream(rank, offset)?);
-                let engine = Arc::clone(&self.engine);
-                let pending = self.pending.slot();
-                Some(Arc::new(Endpoint::new(engine, Some(rank), true, vec![stream], pending)))
+                let streams = vec![Arc::new(self.stream(rank, offset)?)];
+                let (engine, shared) = (Arc::clone(&self.engine), &self.shared);
+                Some(Arc::new(Endpoint::new(engine, Some(rank), true, streams, state, shared)))
             }) {
                 Some(endpoint) => list.push(endpoint),
                 None => {
@@ -108,7 +131,12 @@ impl Ranks {
     }
 
     /// One endpoint with a stream for each rank.
-    fn one_for_all(&self, endpoints: &mut Vec<Arc<Endpoint>>, wanted: &[u32]) -> bool {
+    fn one_for_all(
+        &self,
+        endpoints: &mut Vec<Arc<Endpoint>>,
+        wanted: &[u32],
+        state: AdminState,
+    ) -> bool {
         let known = endpoints.first().map(|endpoint| endpoint.streams()).unwrap_or_default();
         if !known.is_empty() && known.iter().map(|s| s.rank()).eq(wanted.iter().copied()) {
             return false;
@@ -138,8 +166,8 @@ impl Ranks {
             }
             None => {
                 let rank = if by_url { wanted.first().copied() } else { None };
-                let (engine, pending) = (Arc::clone(&self.engine), self.pending.slot());
-                let endpoint = Endpoint::new(engine, rank, false, Vec::new(), pending);
+                let (engine, shared) = (Arc::clone(&self.engine), &self.shared);
+                let endpoint = Endpoint::new(engine, rank, false, Vec::new(), state, shared);
                 endpoint.set_streams(list, incomplete);
                 endpoints.push(Arc::new(endpoint));
                 true
@@ -148,7 +176,7 @@ impl Ranks {
     }
 
     fn stream(&self, rank: u32, offset: u32) -> Option<RankStream> {
-        RankStream::new(self.engine.url(), rank, offset, &self.inventory)
+        RankStream::new(self.engine.url(), rank, offset, &self.shared.inventory)
     }
 }
 

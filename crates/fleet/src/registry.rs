@@ -1,27 +1,23 @@
 //! The fleet: pools by model, engines by address, and the background that keeps them current.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::Duration;
 
-use http::uri::Authority;
-use kvasir_balance::record::Start;
 use kvasir_inventory::Inventory;
-use kvasir_prompt::Limits;
-use tokio::task::JoinSet;
 
-use crate::decision_log::PoolLog;
+use self::assemble::assemble;
+use crate::changes::Changes;
 use crate::endpoint::Endpoint;
 use crate::engine_client::EngineClient;
 use crate::exposition;
-use crate::monitor::Monitor;
-use crate::pending::PendingPrefixes;
-use crate::pool::{Caches, Pool};
-use crate::ranks::Ranks;
-use crate::spec::{EndpointSpec, EventSpec, FleetSpec, PoolSpec};
-use crate::token_oracle::Checker;
-use crate::tokenizer::ModelPrompts;
+use crate::pool::{Pool, Shared};
+use crate::roster::Roster;
+use crate::seat::Seat;
+use crate::spec::{FleetSpec, PoolSpec};
+use crate::supervised::Supervised;
+
+mod assemble;
 
 /// Pools, endpoints and their background tasks. Dropping it ends the tasks.
 #[derive(Debug)]
@@ -30,10 +26,18 @@ pub struct Fleet {
     /// In the order configured, for listings.
     order: Vec<Arc<Pool>>,
     /// Ordered by URL.
-    engines: Vec<Arc<Ranks>>,
-    inventory: Arc<Inventory>,
-    pending: Arc<PendingPrefixes>,
-    tasks: JoinSet<()>,
+    engines: Vec<Arc<Supervised>>,
+    seats: HashMap<String, Seated>,
+    /// What engines are asked with, and how long its connections may take.
+    probing: Option<(Duration, EngineClient)>,
+    roster: Arc<Roster>,
+}
+
+/// A pool's place, and what the pool was built from.
+#[derive(Debug)]
+struct Seated {
+    seat: Arc<Seat>,
+    spec: PoolSpec,
 }
 
 /// The pool that serves a requested model.
@@ -45,15 +49,6 @@ pub struct Resolved {
     pub adapter: Option<String>,
 }
 
-/// What one address needs watched for.
-struct Watched {
-    ranks: Arc<Ranks>,
-    events: Option<EventSpec>,
-    poll: bool,
-    authorization: Option<http::HeaderValue>,
-    pools: Vec<Arc<Pool>>,
-}
-
 impl Fleet {
     /// A fleet without pools.
     #[must_use]
@@ -62,9 +57,9 @@ impl Fleet {
             pools: HashMap::new(),
             order: Vec::new(),
             engines: Vec::new(),
-            inventory,
-            pending: Arc::default(),
-            tasks: JoinSet::new(),
+            seats: HashMap::new(),
+            probing: None,
+            roster: Arc::new(Roster::new(Shared::new(inventory))),
         }
     }
 
@@ -74,35 +69,23 @@ impl Fleet {
     /// When there are more endpoints than an inventory has places for, or two pools address the
     /// ranks of one engine, or know its blocks, differently.
     pub fn start(spec: FleetSpec, inventory: Arc<Inventory>) -> Result<Self, FleetError> {
-        let mut fleet = Self::empty(inventory);
-        let mut watched: HashMap<Authority, Watched> = HashMap::new();
-        for (place, pool) in (0u64..).zip(spec.pools) {
-            let seed = spec.seed.wrapping_add(place);
-            let log = spec.decision_log.as_ref().map(|log| log.pool(start_of(&pool, seed)));
-            fleet.add_pool(pool, seed, log, &mut watched)?;
-        }
-        let client = EngineClient::new(spec.connect_timeout);
-        for (_, Watched { ranks, events, poll, authorization, pools }) in watched {
-            fleet.engines.push(Arc::clone(&ranks));
-            let monitor = Monitor {
-                ranks,
-                configured: events,
-                poll,
-                authorization,
-                pools,
-                inventory: Arc::clone(&fleet.inventory),
-                client: client.clone(),
-                interval: spec.scrape_interval,
-            };
-            fleet.tasks.spawn(monitor.run());
-        }
-        for pool in &fleet.order {
-            if let Some(checker) = Checker::of(pool, &client) {
-                fleet.tasks.spawn(checker.run());
-            }
-        }
-        fleet.engines.sort_by(|a, b| a.engine().url().cmp(b.engine().url()));
+        let (fleet, _) = Self::empty(inventory).reload(spec)?;
         Ok(fleet)
+    }
+
+    /// The fleet of another specification, which takes over from this one: engines, endpoints and
+    /// pools that are in both go on with all that is known of them, and what works for them in the
+    /// background is disturbed only where its own settings changed. Engines that are not in it any
+    /// more get no new requests and are watched until their last one ends; one that comes back before
+    /// that goes on as well.
+    ///
+    /// To be asked of the fleet that is in use, within a tokio runtime; this one is of no use
+    /// afterwards but to requests that hold it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); nothing is changed then.
+    pub fn reload(&self, spec: FleetSpec) -> Result<(Self, Changes), FleetError> {
+        assemble(self, spec)
     }
 
     /// The pool for a model or adapter name.
@@ -121,7 +104,7 @@ impl Fleet {
     /// Whether every engine has said what it serves.
     #[must_use]
     pub fn is_known(&self) -> bool {
-        self.engines.iter().all(|engine| engine.engine().card().is_some())
+        self.engines.iter().all(|engine| engine.ranks().engine().card().is_some())
     }
 
     /// The only pool, for requests that name no model.
@@ -148,97 +131,27 @@ impl Fleet {
     /// Every endpoint, ordered by URL and rank.
     #[must_use]
     pub fn endpoints(&self) -> Vec<Arc<Endpoint>> {
-        self.engines.iter().flat_map(|engine| engine.endpoints()).collect()
+        self.engines.iter().flat_map(|engine| engine.ranks().endpoints()).collect()
+    }
+
+    /// Requests sent to engines and not finished, engines that left included.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        let all = self.endpoints().into_iter().chain(self.leaving());
+        all.map(|endpoint| u64::from(endpoint.in_flight())).sum()
+    }
+
+    /// The endpoints of engines that left. While the next fleet is made, some of them are still here.
+    fn leaving(&self) -> Vec<Arc<Endpoint>> {
+        let is_here = |gone: &Arc<Endpoint>| self.engines.iter().any(|e| e.url() == gone.url());
+        self.roster.endpoints().into_iter().filter(|gone| !is_here(gone)).collect()
     }
 
     /// Appends the fleet's own metric families, in Prometheus' text form, as they are now.
     pub fn render_metrics(&self, page: &mut String) {
-        exposition::render(page, &self.endpoints(), &self.order, &self.inventory);
+        let inventory = &self.roster.shared().inventory;
+        exposition::render(page, self.endpoints(), &self.leaving(), &self.order, inventory);
     }
-
-    fn add_pool(
-        &mut self,
-        spec: PoolSpec,
-        seed: u64,
-        log: Option<PoolLog>,
-        watched: &mut HashMap<Authority, Watched>,
-    ) -> Result<(), FleetError> {
-        let PoolSpec {
-            model,
-            selection,
-            tokenizer_dir,
-            authorization,
-            tokens,
-            rank_addressing,
-            identity,
-            endpoints,
-        } = spec;
-        let mut engines = Vec::with_capacity(endpoints.len());
-        for spec in endpoints {
-            let addressing = spec.addressing(rank_addressing);
-            let EndpointSpec { authority, events, poll_events, ranks, weight, .. } = spec;
-            let entry = match watched.entry(authority.clone()) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(place) => {
-                    let inventory = Arc::clone(&self.inventory);
-                    let pending = Arc::clone(&self.pending);
-                    let known_by = identity.clone();
-                    let at = authority.clone();
-                    let ranks = Ranks::new(at, addressing, ranks, known_by, inventory, pending)
-                        .ok_or(FleetError::TooManyEndpoints)?;
-                    place.insert(Watched {
-                        ranks: Arc::new(ranks),
-                        events: None,
-                        poll: false,
-                        authorization: None,
-                        pools: Vec::new(),
-                    })
-                }
-            };
-            if entry.ranks.addressing() != addressing {
-                return Err(FleetError::Addressing(authority.to_string()));
-            }
-            if *entry.ranks.engine().identity() != identity {
-                return Err(FleetError::Identity(authority.to_string()));
-            }
-            entry.ranks.engine().set_weight(weight);
-            entry.events = entry.events.take().or(events);
-            entry.poll |= poll_events;
-            entry.authorization = entry.authorization.take().or_else(|| authorization.clone());
-            engines.push((authority, Arc::clone(&entry.ranks)));
-        }
-        let (authorities, engines): (Vec<_>, Vec<_>) = engines.into_iter().unzip();
-        let caches =
-            Caches { inventory: Arc::clone(&self.inventory), pending: Arc::clone(&self.pending) };
-        let limits = Limits { prompt_bytes: tokens.max_prompt_bytes, ..Limits::default() };
-        let pool = Arc::new(Pool::new(
-            model.clone(),
-            &selection,
-            authorization,
-            engines,
-            Arc::new(ModelPrompts::new(model.clone(), tokenizer_dir, limits)),
-            tokens,
-            caches,
-            seed,
-            log,
-        ));
-        for authority in authorities {
-            if let Some(entry) = watched.get_mut(&authority) {
-                entry.pools.push(Arc::clone(&pool));
-            }
-        }
-        self.order.push(Arc::clone(&pool));
-        self.pools.insert(model, pool);
-        Ok(())
-    }
-}
-
-/// How the log of a pool begins.
-fn start_of(pool: &PoolSpec, seed: u64) -> Start {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok();
-    let clock_unix_ms = since.and_then(|since| u64::try_from(since.as_millis()).ok());
-    let start = Start::new(pool.model.clone(), pool.selection.clone(), seed);
-    Start { clock_unix_ms, ..start }
 }
 
 /// Why a fleet cannot be started.
@@ -251,7 +164,13 @@ pub enum FleetError {
     /// one and not in the other.
     #[error("two pools address the data-parallel ranks of {0} differently")]
     Addressing(String),
+    /// Two pools connect to one engine differently.
+    #[error("two pools connect to {0} differently (scheme, `engine_tls`, `http2`, limits)")]
+    Connections(String),
     /// Two pools know the blocks of one engine by different things, and it has one inventory.
     #[error("two pools know the blocks of {0} differently (`identity`)")]
     Identity(String),
 }
+
+#[cfg(test)]
+mod tests;

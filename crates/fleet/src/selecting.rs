@@ -158,6 +158,18 @@ impl Selecting {
         }
     }
 
+    /// Forgets endpoints that are not in the pool any more.
+    pub(crate) fn forget_gone(&self, gone: &[Arc<Endpoint>]) {
+        let mut state = self.state.lock();
+        for endpoint in gone {
+            state.selection.forget(endpoint.id());
+            state.lives.remove(&endpoint.id());
+            if let Some(log) = &mut state.log {
+                log.push(What::Forget(Arc::clone(endpoint)));
+            }
+        }
+    }
+
     /// Follows a request that was sent to an endpoint, if anything is to be learned of it or it is
     /// logged.
     pub(crate) fn watch(

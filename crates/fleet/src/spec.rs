@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use http::uri::Authority;
 use kvasir_balance::SelectionSpec;
 use kvasir_kv_events::{Address, EndpointError};
+use kvasir_upstream::Origin;
 
+use crate::breaker::BreakerSettings;
 use crate::decision_log::DecisionLog;
 use crate::identity::BlockIdentity;
 
@@ -19,12 +20,32 @@ pub struct FleetSpec {
     pub pools: Vec<PoolSpec>,
     /// How often each engine's `/metrics` is read.
     pub scrape_interval: Duration,
-    /// How long a connection to an engine may take.
+    /// How long a connection to an engine may take, when the background asks it something.
     pub connect_timeout: Duration,
     /// Seeds the policies' tie-breaking.
     pub seed: u64,
     /// Where decisions are logged, if they are.
     pub decision_log: Option<Arc<DecisionLog>>,
+    /// When engines are left alone, and how they are asked whether they are well.
+    pub health: HealthSpec,
+}
+
+/// When engines are left alone, and how they are asked whether they are well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthSpec {
+    /// Of requests that fail.
+    pub breaker: BreakerSettings,
+    /// The path of engines' health pages, asked for whenever metrics are; `None` for none.
+    pub probe_path: Option<String>,
+    /// How long a health page may take.
+    pub probe_timeout: Duration,
+}
+
+impl Default for HealthSpec {
+    fn default() -> Self {
+        let probe_timeout = Duration::from_secs(2);
+        Self { breaker: BreakerSettings::default(), probe_path: None, probe_timeout }
+    }
 }
 
 /// One model and the engines that serve it.
@@ -44,8 +65,34 @@ pub struct PoolSpec {
     pub rank_addressing: RankAddressingKind,
     /// What blocks are known by.
     pub identity: BlockIdentity,
+    /// How long its engines may take.
+    pub timeouts: Timeouts,
     /// The engines.
     pub endpoints: Vec<EndpointSpec>,
+}
+
+/// How long the phases of a request may take at an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until there is a connection, waiting for a free one included.
+    pub connect: Duration,
+    /// From there until the first data of the answer.
+    pub first_data: Duration,
+    /// Between two pieces of the answer.
+    pub idle: Duration,
+    /// From the request's head to the answer's last byte.
+    pub request: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            first_data: Duration::from_secs(600),
+            idle: Duration::from_secs(120),
+            request: Duration::from_secs(3600),
+        }
+    }
 }
 
 /// Where a pool's prompts get their tokens, and how far that is believed.
@@ -100,8 +147,8 @@ pub(crate) enum RankAddressing {
 /// One engine.
 #[derive(Clone, Debug)]
 pub struct EndpointSpec {
-    /// Host and port of its HTTP server.
-    pub authority: Authority,
+    /// Its HTTP server, and how it is connected to.
+    pub origin: Origin,
     /// Its event stream, where it is configured; else the engine is asked.
     pub events: Option<EventSpec>,
     /// Whether its events are to be fetched from its HTTP server (TensorRT-LLM), which takes them
@@ -113,13 +160,57 @@ pub struct EndpointSpec {
     pub rank: Option<u32>,
     /// Its share of the load, in percent of a full one's.
     pub weight: u32,
+    /// Whether requests may go there, all ranks alike.
+    pub state: AdminState,
+}
+
+/// Whether an operator lets requests go to an endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum AdminState {
+    /// They may.
+    #[default]
+    Active,
+    /// No new conversations; those pinned there, and those that go on from what is stored there, go on.
+    Drain,
+    /// None.
+    Disabled,
+}
+
+impl AdminState {
+    /// The word used in metrics and logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Drain => "drain",
+            Self::Disabled => "disabled",
+        }
+    }
+
+    /// The state of this number.
+    pub(crate) fn of(number: u8) -> Self {
+        match number {
+            1 => Self::Drain,
+            2 => Self::Disabled,
+            _ => Self::Active,
+        }
+    }
 }
 
 impl EndpointSpec {
     /// An engine of which only the address is known.
     #[must_use]
-    pub fn at(authority: Authority) -> Self {
-        Self { authority, events: None, poll_events: false, ranks: None, rank: None, weight: 100 }
+    pub fn at(origin: impl Into<Origin>) -> Self {
+        Self {
+            origin: origin.into(),
+            events: None,
+            poll_events: false,
+            ranks: None,
+            rank: None,
+            weight: 100,
+            state: AdminState::Active,
+        }
     }
 
     pub(crate) fn addressing(&self, kind: RankAddressingKind) -> RankAddressing {

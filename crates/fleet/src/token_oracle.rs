@@ -82,7 +82,7 @@ impl Parity {
 /// One model's comparisons.
 #[derive(Debug)]
 pub struct TokenOracle {
-    mode: ParityMode,
+    pub(crate) mode: ParityMode,
     tokenizer: Part,
     template: Part,
     /// The next request to be compared.

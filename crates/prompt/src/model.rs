@@ -91,7 +91,7 @@ impl Model {
 }
 
 pub(crate) fn read_file(path: &Path, limit: u64) -> Result<Option<String>, LoadError> {
-    let fail = |source| LoadError::Read { path: path.to_owned(), source };
+    let fail = |error| LoadError::Read { path: path.to_owned(), error };
     match std::fs::metadata(path) {
         Ok(meta) if meta.len() > limit => Err(LoadError::Invalid {
             path: path.to_owned(),

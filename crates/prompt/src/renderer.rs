@@ -31,12 +31,12 @@ const CONTINUE_MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 #[non_exhaustive]
 pub enum LoadError {
     /// A file could not be read.
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {path}: {error}")]
     Read {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// A file is not what it should be.
     #[error("{path}: {message}")]
@@ -131,8 +131,8 @@ impl Renderer {
         clock: impl Fn() -> CivilTime + Send + Sync + 'static,
     ) -> Result<Self, LoadError> {
         let path = dir.join("tokenizer.json");
-        if let Err(source) = std::fs::metadata(&path) {
-            return Err(LoadError::Read { path, source });
+        if let Err(error) = std::fs::metadata(&path) {
+            return Err(LoadError::Read { path, error });
         }
         // Before anything is read: what changes meanwhile counts as changed.
         let stamp = Stamp::of(dir);

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use http::{HeaderMap, Method};
+use http::{HeaderValue, Method};
 use kvasir_fleet::Decision;
 
 use crate::refusal::Refusal;
+use crate::relay::Break;
 use crate::token_header::Claim;
 use crate::usage::Usage;
 
@@ -18,8 +19,8 @@ enum Outcome {
     Complete,
     /// We answered with an error of our own.
     Refused(&'static str),
-    /// The engine broke off in the middle of its answer.
-    EngineBroke,
+    /// The engine did not complete its answer.
+    Broken(Break),
 }
 
 impl Outcome {
@@ -28,7 +29,8 @@ impl Outcome {
             Self::ClientLeft => "client_left",
             Self::Complete => "complete",
             Self::Refused(code) => code,
-            Self::EngineBroke => "engine_broke",
+            Self::Broken(Break::Broke) => "engine_broke",
+            Self::Broken(why) => why.as_str(),
         }
     }
 }
@@ -40,7 +42,7 @@ pub(crate) struct AccessLog {
     started: Instant,
     method: Method,
     path: String,
-    request_id: Option<String>,
+    request_id: HeaderValue,
     outcome: Outcome,
     pub(crate) model: Option<String>,
     /// How far the prompt is known: `tokens`, `text` or `none`.
@@ -56,6 +58,8 @@ pub(crate) struct AccessLog {
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) attempts: u32,
+    /// Why the request was not sent to yet another engine after one failed.
+    pub(crate) no_retry: Option<&'static str>,
     pub(crate) endpoint: Option<String>,
     /// The endpoint's data-parallel rank, where it is one.
     pub(crate) rank: Option<u32>,
@@ -68,13 +72,12 @@ pub(crate) struct AccessLog {
 }
 
 impl AccessLog {
-    pub(crate) fn begin(method: Method, path: &str, headers: &HeaderMap) -> Self {
-        let request_id = headers.get("x-request-id").and_then(|id| id.to_str().ok());
+    pub(crate) fn begin(method: Method, path: &str, request_id: HeaderValue) -> Self {
         Self {
             started: Instant::now(),
             method,
             path: path.to_owned(),
-            request_id: request_id.map(str::to_owned),
+            request_id,
             outcome: Outcome::ClientLeft,
             model: None,
             level: "none",
@@ -86,6 +89,7 @@ impl AccessLog {
             bytes_in: 0,
             bytes_out: 0,
             attempts: 0,
+            no_retry: None,
             endpoint: None,
             rank: None,
             decision: None,
@@ -110,11 +114,17 @@ impl AccessLog {
     }
 
     pub(crate) fn request_id(&self) -> Option<&str> {
-        self.request_id.as_deref()
+        self.request_id.to_str().ok()
     }
 
-    pub(crate) fn engine_broke(&mut self) {
-        self.outcome = Outcome::EngineBroke;
+    /// The engine's answer had begun and was not completed.
+    pub(crate) fn broke(&mut self, why: Break) {
+        self.outcome = Outcome::Broken(why);
+    }
+
+    /// When the request's head was read.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
     }
 
     pub(crate) fn refused(&mut self, refusal: &Refusal) {
@@ -129,6 +139,11 @@ impl AccessLog {
             "model" => model.clone(), "status" => self.status.to_string(), "outcome" => outcome)
         .increment(1);
         metrics::histogram!("kvasir_request_seconds", "model" => model.clone()).record(took);
+        if let Outcome::Broken(why) = self.outcome {
+            metrics::counter!("kvasir_streams_broken_total",
+                "model" => model.clone(), "cause" => why.as_str())
+            .increment(1);
+        }
         let Some((first_data, streamed)) = self.first_data else { return };
         let stream = if streamed { "true" } else { "false" };
         metrics::histogram!("kvasir_first_data_seconds", "model" => model.clone(),
@@ -189,7 +204,7 @@ impl Drop for AccessLog {
         let decision = self.decision.as_ref();
         tracing::info!(
             target: "kvasir::access",
-            request_id = self.request_id.as_deref(),
+            request_id = self.request_id(),
             method = %self.method,
             path = self.path,
             model = self.model.as_deref(),
@@ -212,6 +227,7 @@ impl Drop for AccessLog {
             reported_prompt_tokens = self.usage.prompt_tokens,
             candidates = decision.map(|d| d.candidates),
             attempts = self.attempts,
+            no_retry = self.no_retry,
             stream = self.stream,
             bytes_in = self.bytes_in,
             bytes_out = self.bytes_out,

@@ -2,22 +2,17 @@
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use kvasir_fleet::Fleet;
+use kvasir_fleet::{Fleet, RetryLimits};
+use kvasir_upstream::Upstream;
 use tokio::sync::Semaphore;
 
+use crate::forwarded::ForwardedHeaders;
+use crate::keys::ClientKeys;
 use crate::owners::Owners;
-
-/// Below the 5 s after which vLLM's HTTP server closes idle connections: a request must not meet
-/// a connection that is just being closed.
-const UPSTREAM_IDLE: Duration = Duration::from_secs(4);
 
 /// After this long without a sign of life a peer is asked for one, and given up after
 /// [`KEEPALIVE_RETRIES`] unanswered ones: a machine that lost its power closes no connection.
@@ -42,29 +37,59 @@ pub struct Settings {
     pub decision_headers: bool,
     /// Paths forwarded by load: exact, or a prefix ending in `*`.
     pub forward_paths: Vec<String>,
-    /// How long a connection to an engine may take.
-    pub connect_timeout: Duration,
-    /// The largest head of a request, in bytes; longer ones are answered with 431. At least 8192.
-    pub max_head_bytes: usize,
     /// How many prompts may be tokenised at one time.
     pub tokenizer_threads: usize,
+    /// What engines are told of where requests come from.
+    pub forwarded_headers: ForwardedHeaders,
+    /// The API keys of clients; `None` lets everybody in.
+    pub client_keys: Option<Arc<ClientKeys>>,
+    /// When a request is sent to another engine.
+    pub retries: Retries,
+}
+
+/// When a request is sent to another engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    /// Engines that may get one request, the first included; those that could not be connected to
+    /// got nothing of it and do not count.
+    pub attempts: u32,
+    /// How many retries a pool's requests may make together.
+    pub budget: RetryLimits,
+    /// The longest `retry-after` that is waited for.
+    pub longest_wait: Duration,
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        let budget = RetryLimits { percent: 20, min_per_s: 10 };
+        Self { attempts: 3, budget, longest_wait: Duration::from_secs(2) }
+    }
 }
 
 /// The data plane's shared state.
 pub struct App {
-    pub(crate) settings: Settings,
-    pub(crate) upstream: Client<HttpConnector, Full<Bytes>>,
+    now: ArcSwap<Now>,
+    stopping: AtomicBool,
+    tokenizer_threads: usize,
+    /// Connections to engines: of the one runtime there is.
+    pub(crate) upstream: Upstream,
     pub(crate) tokenizer_permits: Arc<Semaphore>,
     /// For reading long bodies and headers, which must not wait for tokenizers.
     pub(crate) reader_permits: Arc<Semaphore>,
     pub(crate) owners: Arc<Owners>,
-    fleet: ArcSwap<Fleet>,
     metrics_page: MetricsPage,
+}
+
+/// What a request goes by from its beginning to its end, whatever is reloaded meanwhile.
+#[derive(Debug)]
+pub(crate) struct Now {
+    pub(crate) settings: Settings,
+    pub(crate) fleet: Arc<Fleet>,
 }
 
 impl fmt::Debug for App {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("App").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("App").field("settings", &self.now.load().settings).finish_non_exhaustive()
     }
 }
 
@@ -72,32 +97,49 @@ impl App {
     /// A data plane over `fleet`.
     #[must_use]
     pub fn new(settings: Settings, fleet: Fleet, metrics_page: MetricsPage) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(settings.connect_timeout));
-        connector.set_nodelay(true);
-        connector.set_keepalive(Some(KEEPALIVE));
-        connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
-        connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
-        let upstream = Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(UPSTREAM_IDLE)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
-        let permits = || Arc::new(Semaphore::new(settings.tokenizer_threads.max(1)));
-        let (tokenizer_permits, reader_permits) = (permits(), permits());
-        let fleet = ArcSwap::from_pointee(fleet);
-        let owners = Arc::default();
-        Self { settings, upstream, tokenizer_permits, reader_permits, owners, fleet, metrics_page }
+        let tokenizer_threads = settings.tokenizer_threads.max(1);
+        let permits = || Arc::new(Semaphore::new(tokenizer_threads));
+        Self {
+            now: ArcSwap::from_pointee(Now { settings, fleet: Arc::new(fleet) }),
+            stopping: AtomicBool::new(false),
+            tokenizer_threads,
+            upstream: Upstream::default(),
+            tokenizer_permits: permits(),
+            reader_permits: permits(),
+            owners: Arc::default(),
+            metrics_page,
+        }
+    }
+
+    /// What a request that begins now goes by.
+    pub(crate) fn now(&self) -> Arc<Now> {
+        self.now.load_full()
     }
 
     /// The fleet now.
     #[must_use]
     pub fn fleet(&self) -> Arc<Fleet> {
-        self.fleet.load_full()
+        Arc::clone(&self.now.load().fleet)
     }
 
     /// Routes new requests over another fleet; requests in flight keep theirs.
     pub fn replace_fleet(&self, fleet: Fleet) {
-        self.fleet.store(Arc::new(fleet));
+        let settings = self.now.load().settings.clone();
+        self.reload(settings, fleet);
+    }
+
+    /// The same by other settings. How many prompts may be tokenised at one time stays as it was.
+    pub fn reload(&self, settings: Settings, fleet: Fleet) {
+        self.now.store(Arc::new(Now { settings, fleet: Arc::new(fleet) }));
+    }
+
+    /// Says at `/readyz` that no new connections should come: the gateway is about to stop.
+    pub fn announce_stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 
     /// The whole `/metrics` page.
@@ -106,14 +148,15 @@ impl App {
         if !page.is_empty() && !page.ends_with('\n') {
             page.push('\n');
         }
-        self.fleet.load().render_metrics(&mut page);
+        self.now.load().fleet.render_metrics(&mut page);
+        kvasir_upstream::render(&mut page, &[&self.upstream]);
         self.render_threads(&mut page);
         page
     }
 
     /// How many tokenizer threads there are, and how many are at work.
     fn render_threads(&self, page: &mut String) {
-        let threads = self.settings.tokenizer_threads.max(1);
+        let threads = self.tokenizer_threads;
         let busy = threads.saturating_sub(self.tokenizer_permits.available_permits());
         for (name, help, value) in [
             ("tokenizer_threads", "Prompts that may be tokenised at one time.", threads),

@@ -1,74 +1,405 @@
 //! Which engines get a request, until one begins to answer.
+//!
+//! A request goes to another engine while the client has seen nothing: where an engine could not be
+//! connected to, broke off before the first data, answered with an error of its own, or said that it
+//! is busy. How often is bounded for one request (`retries.attempts`, [`MAX_FAULTS`]) and for all of a
+//! pool together (its budget). An engine's own error is kept meanwhile: where nobody does better, it
+//! is the answer.
+
+mod held;
+mod retry_after;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
-use kvasir_fleet::{Chosen, Endpoint, Evidence};
+use http::response::Parts as ResponseParts;
+use http_body::Frame;
+use kvasir_fleet::{Chosen, Decision, Endpoint, Evidence, Reservation, RetryBudget, RetryLimits};
+use kvasir_upstream::{AnswerStream, Started};
 
+use self::held::Held;
+use self::retry_after::retry_after;
 use crate::access_log::AccessLog;
-use crate::app::App;
-use crate::forward::{Failure, Started, attempt};
+use crate::app::{App, Retries};
+use crate::forward::{Failure, Phase, attempt};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 
-/// Engines that may take one request and break off, the first included: a request that kills its
-/// engine must not go through the whole pool. Engines that cannot be connected to got nothing of
-/// it and do not count.
-const MAX_BROKEN: u32 = 2;
+/// Engines that may take one request and break off or answer with an error of their own, the first
+/// included: a request that kills its engine must not go through the whole pool. Engines that cannot
+/// be connected to got nothing of it and do not count.
+const MAX_FAULTS: u32 = 2;
+/// The code of the error where the whole request took too long.
+const REQUEST_TIMEOUT: &str = "request_timeout";
 /// A lone engine that breaks off this soon may just have closed an idle connection under us; later
 /// it was at work on the request.
 const SOON: Duration = Duration::from_secs(1);
+
+/// An engine's answer as it begins.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) head: ResponseParts,
+    /// The first frame; `None` when the answer has no body.
+    pub(crate) first: Option<Frame<Bytes>>,
+    /// `None` where all of it is there.
+    pub(crate) rest: Option<AnswerStream>,
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) decision: Decision,
+    /// `None` where the engine is done with it.
+    pub(crate) reservation: Option<Reservation>,
+}
 
 /// Chooses and tries, until an engine begins to answer. No endpoint is tried twice while there is
 /// another.
 pub(crate) async fn try_engines(
     app: &App,
+    retries: Retries,
     parts: &Parts,
     plan: &Plan,
     log: &mut AccessLog,
-) -> Result<(Started, Chosen), Refusal> {
-    let pool = &plan.resolved.pool;
-    let mut tried: Vec<Arc<Endpoint>> = Vec::new();
-    let mut failures = Failures::default();
+) -> Result<Answered, Refusal> {
+    plan.resolved.pool.retries().note_request(Instant::now());
+    let mut tries = Tries::new(app, retries, plan, log);
     loop {
-        let evidence = plan.evidence();
-        let mut chosen =
-            owner(plan, &evidence, &tried).or_else(|| pool.choose(&plan.model, &evidence, &tried));
-        if chosen.is_none() && failures.broken == 1 && failures.broke_soon {
-            chosen = pool.choose(&plan.model, &evidence, &[]);
+        let Some(chosen) = tries.next().await else { return tries.give_up() };
+        if let Some(answered) = tries.send(parts, chosen).await {
+            return Ok(answered);
         }
-        let Some(chosen) = chosen else { break };
-        let endpoint = Arc::clone(chosen.reservation.endpoint());
-        log.attempts += 1;
-        log.endpoint = Some(endpoint.url().to_owned());
-        log.rank = endpoint.rank();
-        log.decision = Some(chosen.decision.clone());
-        if plan.has_extras() {
+    }
+}
+
+/// What failed, and is reason to try another engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Connect,
+    Broke,
+    Error,
+    Busy,
+}
+
+impl Cause {
+    /// The word used in metrics.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Broke => "broke",
+            Self::Error => "error",
+            Self::Busy => "busy",
+        }
+    }
+
+    /// Of an answer that another engine may do better.
+    fn of(status: StatusCode) -> Option<Self> {
+        match status {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => Some(Self::Busy),
+            StatusCode::INTERNAL_SERVER_ERROR
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::GATEWAY_TIMEOUT => Some(Self::Error),
+            _ => None,
+        }
+    }
+}
+
+/// The attempts of one request.
+struct Tries<'a> {
+    app: &'a App,
+    /// What it goes by, whatever is reloaded meanwhile.
+    settings: Retries,
+    plan: &'a Plan,
+    log: &'a mut AccessLog,
+    tried: Vec<Arc<Endpoint>>,
+    /// How often an engine got the request.
+    sent: u32,
+    /// How often one that got it was at fault.
+    faults: u32,
+    /// What failed last.
+    cause: Option<Cause>,
+    /// The last engine broke off as soon as it got the request.
+    broke_soon: bool,
+    /// An engine took the request and said nothing for as long as is waited for: the client has
+    /// waited, and would again.
+    late: Option<(&'static str, String)>,
+    /// When the whole request has to be over.
+    deadline: Option<Instant>,
+    /// Why the last engine broke off, and why the last could not be connected to.
+    last_break: Option<String>,
+    last_refusal: Option<String>,
+    /// The last engine's own error.
+    held: Option<Held>,
+    /// It was waited once for a busy engine.
+    waited: bool,
+}
+
+impl<'a> Tries<'a> {
+    fn new(app: &'a App, settings: Retries, plan: &'a Plan, log: &'a mut AccessLog) -> Self {
+        let deadline = log.started().checked_add(plan.resolved.pool.timeouts().request);
+        Self {
+            app,
+            settings,
+            plan,
+            log,
+            tried: Vec::new(),
+            sent: 0,
+            faults: 0,
+            cause: None,
+            broke_soon: false,
+            late: None,
+            deadline,
+            last_break: None,
+            last_refusal: None,
+            held: None,
+            waited: false,
+        }
+    }
+
+    /// The engine that gets the request next, if any.
+    async fn next(&mut self) -> Option<Chosen> {
+        if !self.may_go_on() || !self.is_within_budget(RetryBudget::allows) {
+            return None;
+        }
+        let others_will_do = self.held.is_none() || self.plan.owner.is_none();
+        let chosen = match others_will_do.then(|| self.choose(&self.tried)).flatten() {
+            Some(chosen) => self.when_not_busy(chosen).await,
+            None => self.once_more().await,
+        };
+        let Some(chosen) = chosen else {
+            self.log.no_retry = self.cause.map(|_| "no_endpoint");
+            return None;
+        };
+        self.is_within_budget(RetryBudget::take).then_some(chosen)
+    }
+
+    /// Who could not be connected to got nothing: that puts no load on anybody, and takes nothing
+    /// of the budget.
+    fn is_within_budget(&mut self, ask: fn(&RetryBudget, RetryLimits, Instant) -> bool) -> bool {
+        let (retries, limits) = (self.plan.resolved.pool.retries(), self.settings.budget);
+        let is_within = self.sent == 0 || ask(retries, limits, Instant::now());
+        if !is_within {
+            self.count_retry("no_budget");
+            self.log.no_retry = Some("budget");
+        }
+        is_within
+    }
+
+    fn may_go_on(&mut self) -> bool {
+        if self.sent == 0 {
+            return true;
+        }
+        self.log.no_retry = if self.late.is_some() || self.is_over() {
+            Some("late")
+        } else if !self.plan.repeatable {
+            Some("not_repeatable")
+        } else if self.faults >= MAX_FAULTS {
+            Some("faults")
+        } else if self.sent >= self.settings.attempts {
+            Some("attempts")
+        } else {
+            None
+        };
+        self.log.no_retry.is_none()
+    }
+
+    /// Whether the time for the whole request is up.
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|at| Instant::now() >= at)
+    }
+
+    fn choose(&self, tried: &[Arc<Endpoint>]) -> Option<Chosen> {
+        let evidence = self.plan.evidence();
+        let pool = &self.plan.resolved.pool;
+        owner(self.plan, &evidence, tried)
+            .or_else(|| pool.choose(&self.plan.model, &evidence, tried))
+    }
+
+    /// All engines are busy, and said for how long: waits for the one that was chosen, where that
+    /// takes a moment. Else it is asked all the same, and says itself what it thinks of it: it may
+    /// have meant another client.
+    async fn when_not_busy(&mut self, chosen: Chosen) -> Option<Chosen> {
+        let busy = chosen.reservation.endpoint().back_pressure();
+        let Some(time) = busy.filter(|time| self.is_worth_waiting(*time)) else {
+            return Some(chosen);
+        };
+        drop(chosen);
+        self.wait(time).await;
+        self.choose(&self.tried)
+    }
+
+    /// No engine is left. The last one gets a second chance where it is busy for a moment only, or
+    /// broke off so soon that it may just have closed an idle connection.
+    async fn once_more(&mut self) -> Option<Chosen> {
+        let busy = self.held.as_ref().and_then(|held| held.retry_after);
+        if let Some(time) = busy.filter(|time| self.is_worth_waiting(*time)) {
+            self.wait(time).await;
+            return self.choose(&[]);
+        }
+        let broke_once = self.cause == Some(Cause::Broke) && self.faults == 1 && self.broke_soon;
+        if broke_once { self.choose(&[]) } else { None }
+    }
+
+    fn is_worth_waiting(&self, time: Duration) -> bool {
+        !self.waited && time <= self.settings.longest_wait
+    }
+
+    async fn wait(&mut self, time: Duration) {
+        self.waited = true;
+        tokio::time::sleep(time).await;
+    }
+
+    /// Sends the request; the answer where it is one to pass on at once.
+    async fn send(&mut self, parts: &Parts, chosen: Chosen) -> Option<Answered> {
+        let Chosen { mut reservation, decision } = chosen;
+        let endpoint = Arc::clone(reservation.endpoint());
+        self.log.attempts += 1;
+        self.tell_where(&endpoint, &decision);
+        if self.plan.has_extras() {
             endpoint.carried_extras();
         }
         let began = Instant::now();
-        match attempt(app, pool, &endpoint, parts, &plan.body).await {
-            Ok(started) => {
-                endpoint.mark_reachable();
-                // A 503 says that the engine is busy, not that it fails.
-                let status = started.head.status;
-                if status != StatusCode::SERVICE_UNAVAILABLE {
-                    endpoint.note_answer(status.is_server_error());
-                }
-                return Ok((started, chosen));
-            }
+        let pool = &self.plan.resolved.pool;
+        let (body, repeatable) = (&self.plan.body, self.plan.repeatable);
+        let left = self.deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(began));
+        let begun = attempt(self.app, pool, &endpoint, parts, body, repeatable, left).await;
+        let started = match begun {
+            Ok(started) => started,
             Err(failure) => {
-                failures.note(&endpoint, failure, began.elapsed());
-                tried.push(endpoint);
+                // A limit of our own says nothing about the engine.
+                if failure.phase() != Phase::Pool && !self.is_over() {
+                    reservation.faulted(failure.why());
+                }
+                self.failed(endpoint, &failure, began.elapsed());
+                return None;
+            }
+        };
+        endpoint.mark_reachable();
+        let Started { head, first, rest } = started;
+        let status = head.status;
+        let cause = Cause::of(status);
+        match cause {
+            // A 503 or 429 says that the engine is busy, not that it fails.
+            Some(Cause::Busy) => {}
+            _ if status.is_server_error() => reservation.faulted(status.as_str()),
+            _ => reservation.answered(),
+        }
+        let answered = Answered {
+            head,
+            first,
+            rest: Some(rest),
+            endpoint,
+            decision,
+            reservation: Some(reservation),
+        };
+        let Some(cause) = cause else {
+            self.count_retry("ok");
+            return Some(answered);
+        };
+        self.count_retry("failed");
+        self.cause = Some(cause);
+        self.sent += 1;
+        self.faults += u32::from(cause == Cause::Error);
+        let retry_after = retry_after(&answered.head.headers).filter(|_| cause == Cause::Busy);
+        if let Some(time) = retry_after {
+            answered.endpoint.press_back(time);
+        }
+        if !self.may_go_on() || !self.has_others(&answered.endpoint, retry_after) {
+            return Some(answered);
+        }
+        self.tried.push(Arc::clone(&answered.endpoint));
+        self.held = Held::keep(answered, retry_after).await;
+        if self.held.is_none() {
+            self.last_break = Some(format!("its answer {status} broke off"));
+        }
+        None
+    }
+
+    /// Whether anybody may do better than the engine that has just answered: only then its answer
+    /// is held.
+    fn has_others(&mut self, endpoint: &Endpoint, retry_after: Option<Duration>) -> bool {
+        let pool = &self.plan.resolved.pool;
+        let is_other = |member: &Arc<Endpoint>| {
+            !member.same_engine(endpoint)
+                && !self.tried.iter().any(|t| t.same_engine(member))
+                && pool.is_in_service(member)
+        };
+        let others = pool.members().iter().any(is_other)
+            // Others do not have what it goes on from.
+            && self.plan.owner.is_none();
+        let has = others || retry_after.is_some_and(|time| self.is_worth_waiting(time));
+        if !has {
+            self.log.no_retry = Some("no_endpoint");
+        }
+        has
+    }
+
+    fn tell_where(&mut self, endpoint: &Endpoint, decision: &Decision) {
+        self.log.endpoint = Some(endpoint.url().to_owned());
+        self.log.rank = endpoint.rank();
+        self.log.decision = Some(decision.clone());
+    }
+
+    fn failed(&mut self, endpoint: Arc<Endpoint>, failure: &Failure, after: Duration) {
+        let why = failure.why();
+        tracing::warn!(endpoint = endpoint.url(), why, "attempt failed before an answer began");
+        metrics::counter!("kvasir_failed_attempts_total",
+            "endpoint" => endpoint.url().to_owned(), "cause" => failure.phase().as_str())
+        .increment(1);
+        self.count_retry("failed");
+        let why = why.to_owned();
+        let phase = failure.phase();
+        if phase.is_connect() {
+            if phase != Phase::Pool {
+                endpoint.mark_unreachable(&why);
+            }
+            self.cause = Some(Cause::Connect);
+            self.last_refusal = Some(why);
+        } else {
+            self.cause = Some(Cause::Broke);
+            self.sent += 1;
+            self.faults += 1;
+            // Asked twice already, it is not asked again.
+            self.broke_soon = after <= SOON && !failure.was_repeated();
+            if phase == Phase::FirstData {
+                let code = if self.is_over() { REQUEST_TIMEOUT } else { phase.as_str() };
+                self.late = Some((code, why));
+            } else {
+                self.last_break = Some(why);
             }
         }
-        if failures.broken >= MAX_BROKEN || (failures.broken > 0 && !plan.repeatable) {
-            break;
+        self.tried.push(endpoint);
+    }
+
+    /// How a retry went, or why there was none. A first attempt is none.
+    fn count_retry(&self, result: &'static str) {
+        if let Some(cause) = self.cause {
+            metrics::counter!("kvasir_retries_total",
+                "model" => self.plan.resolved.pool.model().to_owned(),
+                "cause" => cause.as_str(), "result" => result)
+            .increment(1);
         }
     }
-    Err(failures.refusal(&plan.model))
+
+    /// The last error an engine answered with, else why there is none. An engine that took the
+    /// request weighs more than one that was not there.
+    fn give_up(mut self) -> Result<Answered, Refusal> {
+        let model = self.plan.model.clone();
+        if let Some((phase, why)) = self.late {
+            return Err(Refusal::EngineLate { model, phase, why });
+        }
+        if let Some(Held { answered, .. }) = self.held.take() {
+            self.tell_where(&answered.endpoint, &answered.decision);
+            return Ok(answered);
+        }
+        Err(match (self.last_break, self.last_refusal) {
+            (Some(why), _) => Refusal::EngineBroke { model, why },
+            (None, Some(why)) => Refusal::NoEndpoint { model, why },
+            (None, None) => Refusal::NoEndpoint {
+                model,
+                why: self.plan.resolved.pool.why_none(&self.plan.model),
+            },
+        })
+    }
 }
 
 /// The engine that keeps what the request goes on from, if it can be chosen.
@@ -76,46 +407,4 @@ fn owner(plan: &Plan, evidence: &Evidence, tried: &[Arc<Endpoint>]) -> Option<Ch
     let owner = plan.owner.as_ref()?;
     // Responses are stored by the server, whichever of its ranks computed them.
     plan.resolved.pool.choose_owner(&plan.model, evidence, tried, owner)
-}
-
-/// How the attempts so far went.
-#[derive(Debug, Default)]
-struct Failures {
-    /// Engines that took the request and broke off.
-    broken: u32,
-    broke_soon: bool,
-    last_break: Option<String>,
-    last_refusal: Option<String>,
-}
-
-impl Failures {
-    fn note(&mut self, endpoint: &Endpoint, failure: Failure, after: Duration) {
-        let why = failure.why();
-        tracing::warn!(endpoint = endpoint.url(), why, "attempt failed before an answer began");
-        metrics::counter!("kvasir_failed_attempts_total",
-            "endpoint" => endpoint.url().to_owned(), "cause" => failure.as_str())
-        .increment(1);
-        match failure {
-            Failure::Connect(why) => {
-                endpoint.mark_unreachable(&why);
-                self.last_refusal = Some(why);
-            }
-            Failure::Broke(why) => {
-                endpoint.note_answer(true);
-                self.broken += 1;
-                self.broke_soon = after <= SOON;
-                self.last_break = Some(why);
-            }
-        }
-    }
-
-    /// An engine that took the request weighs more than one that was not there.
-    fn refusal(self, model: &str) -> Refusal {
-        let model = model.to_owned();
-        match (self.last_break, self.last_refusal) {
-            (Some(why), _) => Refusal::EngineBroke { model, why },
-            (None, Some(why)) => Refusal::NoEndpoint { model, why },
-            (None, None) => Refusal::NoEndpoint { model, why: "none is in service".to_owned() },
-        }
-    }
 }

@@ -2,59 +2,88 @@
 
 use std::sync::Arc;
 
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::Either;
 use hyper::body::Incoming;
-use kvasir_fleet::{Chosen, Decision};
+use kvasir_fleet::Decision;
 use kvasir_prompt::Api;
 
 use crate::access_log::AccessLog;
-use crate::app::App;
-use crate::attempts::try_engines;
-use crate::forward::Started;
+use crate::app::{App, Now};
+use crate::attempts::{Answered, try_engines};
+use crate::keys::Shown;
+use crate::listen::Client;
 use crate::owners::Owner;
-use crate::parity::Judge;
 use crate::plan::{Plan, waits};
 use crate::refusal::Refusal;
-use crate::relay::{AnswerBody, Relay};
+use crate::relay::{AnswerBody, Relay, Source, is_event_stream};
+use crate::request_id::REQUEST_ID;
 use crate::route::{Route, route};
-use crate::{headers, own, request_body};
+use crate::{headers, incoming, keys, own, request_body, request_id};
 
-/// Answers one request.
-pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Response<AnswerBody> {
-    let (parts, body) = request.into_parts();
-    let route = route(&parts.method, parts.uri.path(), &app.settings.forward_paths);
-    match route {
-        Route::Models => return own::models(&app.fleet()),
-        Route::Health => return own::health(),
-        Route::Ready => return own::ready(&app.fleet()),
-        Route::Metrics => return own::metrics(app.metrics()),
-        Route::Api(_)
-        | Route::Stored
-        | Route::Forward
-        | Route::WrongMethod { .. }
-        | Route::Unknown => {}
+/// Answers one request of `client`.
+pub(crate) async fn handle(
+    client: &Arc<Client>,
+    request: Request<Incoming>,
+) -> Response<AnswerBody> {
+    let (mut parts, body) = request.into_parts();
+    let id = request_id::of(&mut parts.headers);
+    let ends_connection = incoming::ends_connection(&parts);
+    let mut response = answer_to(client, parts, body, &id).await;
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, id);
+    if ends_connection {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    let mut log = AccessLog::begin(parts.method.clone(), parts.uri.path(), &parts.headers);
-    let planned = match route {
-        Route::Api(api) => Plan::read(&app, &parts, body, Some(api), &mut log).await,
-        Route::Forward | Route::Stored => Plan::read(&app, &parts, body, None, &mut log).await,
-        Route::WrongMethod { allow } => {
-            request_body::discard(body, waits(&parts.headers)).await;
-            Err(Refusal::WrongMethod { method: parts.method.to_string(), allow })
+    response
+}
+
+async fn answer_to(
+    client: &Arc<Client>,
+    mut parts: Parts,
+    body: Incoming,
+    id: &HeaderValue,
+) -> Response<AnswerBody> {
+    let app = &client.app;
+    let now = &*app.now();
+    let route = route(&parts.method, parts.uri.path(), &now.settings.forward_paths);
+    let admitted =
+        incoming::read(&mut parts, client, now).and_then(|()| admit(now, &mut parts, route));
+    if admitted.is_ok() {
+        match route {
+            Route::Models => return own::models(&now.fleet),
+            Route::Health => return own::health(),
+            Route::Ready => return own::ready(&now.fleet, app.is_stopping()),
+            Route::Metrics => return own::metrics(app.metrics()),
+            Route::Options { allow } => return own::options(allow),
+            Route::Api(_)
+            | Route::Stored
+            | Route::Forward
+            | Route::WrongMethod { .. }
+            | Route::Unknown => {}
         }
-        _ => {
-            request_body::discard(body, waits(&parts.headers)).await;
-            Err(Refusal::NoSuchPath(parts.uri.path().to_owned()))
+    }
+    let mut log = AccessLog::begin(parts.method.clone(), parts.uri.path(), id.clone());
+    let refused = match (admitted, route) {
+        (Err(refusal), _) => Some(refusal),
+        (Ok(()), Route::WrongMethod { allow }) => {
+            Some(Refusal::WrongMethod { method: parts.method.to_string(), allow })
         }
+        (Ok(()), Route::Unknown) => Some(Refusal::NoSuchPath(parts.uri.path().to_owned())),
+        (Ok(()), _) => None,
+    };
+    let planned = match (refused, route) {
+        (Some(refusal), _) => {
+            request_body::discard(body, waits(&parts.headers)).await;
+            Err(refusal)
+        }
+        (None, Route::Api(api)) => Plan::read(app, now, &parts, body, Some(api), &mut log).await,
+        (None, _) => Plan::read(app, now, &parts, body, None, &mut log).await,
     };
     let refusal = match planned {
-        Ok(plan) => match try_engines(&app, &parts, &plan, &mut log).await {
-            Ok((started, chosen)) => {
-                let stores = matches!(route, Route::Api(Api::Responses));
-                let model = stores.then(|| plan.resolved.pool.model());
-                return answer(&app, started, chosen, model, plan.judge.clone(), log);
-            }
+        Ok(plan) => match try_engines(app, now.settings.retries, &parts, &plan, &mut log).await {
+            Ok(answered) => return answer(app, now, route, &plan, answered, log),
             Err(refusal) => refusal,
         },
         Err(refusal) => refusal,
@@ -63,42 +92,60 @@ pub(crate) async fn handle(app: Arc<App>, request: Request<Incoming>) -> Respons
     refusal.response()
 }
 
-/// The engine's answer, on its way. `stores`: the model whose engine may keep what it answers.
+/// Lets a request in by its API key, where keys are asked for.
+fn admit(now: &Now, parts: &mut Parts, route: Route) -> Result<(), Refusal> {
+    let Some(keys) = now.settings.client_keys.as_ref().filter(|_| !route.is_open()) else {
+        return Ok(());
+    };
+    keys.check(&parts.headers)
+        .map_err(|shown| Refusal::Unauthorized { shown: shown == Shown::Unknown })?;
+    keys::take_out(&mut parts.headers);
+    Ok(())
+}
+
+/// The engine's answer, on its way.
 fn answer(
     app: &App,
-    started: Started,
-    chosen: Chosen,
-    stores: Option<&str>,
-    judge: Option<Judge>,
+    now: &Now,
+    route: Route,
+    plan: &Plan,
+    answered: Answered,
     mut log: AccessLog,
 ) -> Response<AnswerBody> {
-    let Started { mut head, first, rest } = started;
-    let Chosen { mut reservation, decision } = chosen;
+    let Answered { mut head, first, rest, endpoint, decision, mut reservation } = answered;
     headers::to_client(&mut head.headers);
-    let is_stream = head
-        .headers
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    if !head.status.is_success() {
-        reservation.uncounted();
-        reservation.not_computed();
+    let (is_stream, is_open) = (is_event_stream(&head), Source::is_open(&head));
+    if let Some(reservation) = &mut reservation {
+        if !head.status.is_success() {
+            reservation.uncounted();
+            reservation.not_computed();
+        }
+        reservation.first_data(is_stream && head.status.is_success());
     }
-    reservation.first_data(is_stream && head.status.is_success());
     log.first_data(is_stream);
     log.status = head.status.as_u16();
-    if app.settings.decision_headers {
-        let endpoint = reservation.endpoint();
+    if now.settings.decision_headers {
         add_header(&mut head.headers, "x-kvasir-endpoint", endpoint.url());
         if let Some(rank) = endpoint.rank() {
             add_header(&mut head.headers, "x-kvasir-rank", &rank.to_string());
         }
         add_header(&mut head.headers, "x-kvasir-reason", &reason(&decision, log.level, log.tokens));
     }
-    let stores = stores.filter(|_| head.status.is_success()).map(|model| {
-        let url = reservation.endpoint().url();
-        (Arc::clone(&app.owners), Owner { model: model.into(), url: url.into() })
+    let pool = &plan.resolved.pool;
+    // The engine may keep what it answers.
+    let stores = matches!(route, Route::Api(Api::Responses)) && head.status.is_success();
+    let stores = stores.then(|| {
+        let owner = Owner { model: pool.model().into(), url: endpoint.url().into() };
+        (Arc::clone(&app.owners), owner)
     });
-    let relay = Relay::new(first, rest, reservation, stores, judge, log);
+    let api = match route {
+        Route::Api(api) => Some(api),
+        Route::Stored => Some(Api::Responses),
+        _ => None,
+    };
+    let source = Source { first, rest, api, is_open };
+    let judge = plan.judge.clone();
+    let relay = Relay::new(source, reservation, pool.timeouts(), stores, judge, log);
     Response::from_parts(head, Either::Right(Box::new(relay)))
 }
 

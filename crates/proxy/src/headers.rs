@@ -9,13 +9,14 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("http2-settings"),
     header::TE,
-    header::TRAILER,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
 
-/// Removes what belongs to one connection, including what `connection` names.
+/// Removes what belongs to one connection, including what `connection` names, unless that is for
+/// everybody: a client that names `authorization` there must not get it lost on the way.
 fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -23,23 +24,58 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
+        .filter(|name| !is_end_to_end(name))
         .collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
 }
 
+/// Whether a header has a meaning beyond the connection that `connection` cannot take from it
+/// (RFC 9110, 7.6.1: it must not name fields that are intended for all recipients).
+fn is_end_to_end(name: &HeaderName) -> bool {
+    const PREFIXES: [&str; 5] =
+        ["content-", "x-forwarded-", "x-kvasir-", "access-control-", "x-data-"];
+    const NAMES: [&str; 17] = [
+        "accept",
+        "authorization",
+        "cache-control",
+        "cookie",
+        "date",
+        "expect",
+        "forwarded",
+        "host",
+        "location",
+        "retry-after",
+        "set-cookie",
+        "traceparent",
+        "tracestate",
+        "www-authenticate",
+        "x-api-key",
+        "x-model",
+        "x-request-id",
+    ];
+    let name = name.as_str();
+    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Takes out of a client's head what was between the client and us. Trailers of requests are read
+/// and dropped, so nothing announces them.
+pub(crate) fn from_client(headers: &mut HeaderMap) {
+    strip_hop_by_hop(headers);
+    headers.remove(header::TRAILER);
+}
+
 /// Names a data-parallel rank to vLLM.
 const RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 
-/// The headers an engine gets for a client's. Where the gateway has chosen a `rank` of the engine,
-/// what the client says of ranks does not pass.
+/// The headers an engine gets for a client's, after [`from_client`]. Where the gateway has chosen a
+/// `rank` of the engine, what the client says of ranks does not pass.
 pub(crate) fn to_engine(
     mut headers: HeaderMap,
     authorization: Option<&HeaderValue>,
     rank: Option<u32>,
 ) -> HeaderMap {
-    strip_hop_by_hop(&mut headers);
     // Set anew for the engine: its own host, and the length of the body as it was read. The body
     // is whole, so nothing is left to expect.
     headers.remove(header::HOST);
@@ -57,7 +93,8 @@ pub(crate) fn to_engine(
     headers
 }
 
-/// The headers a client gets for an engine's.
+/// The headers a client gets for an engine's. `trailer` stays: trailers pass, where the client takes
+/// them.
 pub(crate) fn to_client(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
 }
@@ -88,6 +125,8 @@ mod tests {
             ("x-vendor", "kept"),
             ("traceparent", "00-1"),
         ]);
+        let mut headers = headers;
+        from_client(&mut headers);
         let kept = to_engine(headers.clone(), None, None);
         let expected = map(&[
             ("authorization", "Bearer client"),
@@ -97,6 +136,40 @@ mod tests {
         assert_eq!(kept, expected);
         let pool = HeaderValue::from_static("Bearer pool");
         assert_eq!(to_engine(headers, Some(&pool), None)[header::AUTHORIZATION], pool);
+    }
+
+    #[test]
+    fn what_is_for_everybody_is_not_lost_by_being_named() {
+        let mut headers = map(&[
+            ("connection", "Authorization, content-type,X-Request-Id, cookie, host,x-mine, ,b@d"),
+            ("authorization", "Bearer key"),
+            ("content-type", "application/json"),
+            ("x-request-id", "1"),
+            ("cookie", "a=b"),
+            ("host", "gateway"),
+            ("x-mine", "1"),
+            ("te", "trailers"),
+            ("trailer", "x-sum"),
+            ("http2-settings", "AAMAAABkAAQCAAAAAAIAAAAA"),
+        ]);
+        from_client(&mut headers);
+        let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["authorization", "content-type", "cookie", "host", "x-request-id"]);
+    }
+
+    #[test]
+    fn answers_keep_what_announces_trailers() {
+        let mut headers = map(&[
+            ("connection", "close, x-hop, content-type"),
+            ("x-hop", "1"),
+            ("content-type", "text/event-stream"),
+            ("transfer-encoding", "chunked"),
+            ("keep-alive", "timeout=5"),
+            ("trailer", "x-sum"),
+        ]);
+        to_client(&mut headers);
+        assert_eq!(headers, map(&[("content-type", "text/event-stream"), ("trailer", "x-sum")]));
     }
 
     #[test]

@@ -17,13 +17,20 @@ pub(crate) fn health() -> Response<AnswerBody> {
     json_answer(StatusCode::OK, &json!({ "status": "ok" }))
 }
 
-/// `GET /readyz`: some pool can take a request. One engine more or less makes no difference.
-pub(crate) fn ready(fleet: &Fleet) -> Response<AnswerBody> {
+/// `GET /readyz`: some pool can take a request, and the gateway is not about to stop. One engine more
+/// or less makes no difference, nor does a pool that has none: it is named.
+pub(crate) fn ready(fleet: &Fleet, stopping: bool) -> Response<AnswerBody> {
     let pools: serde_json::Map<String, Value> =
         fleet.pools().iter().map(|pool| (pool.model().to_owned(), pool_state(pool))).collect();
-    let ready = fleet.pools().iter().any(|pool| pool.is_ready());
+    let without = fleet.pools().iter().filter(|pool| !pool.is_ready());
+    let without: Vec<&str> = without.map(|pool| pool.model()).collect();
+    let ready = !stopping && without.len() < fleet.pools().len();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    json_answer(status, &json!({ "ready": ready, "pools": pools }))
+    let mut state = json!({ "ready": ready, "without_endpoint": without, "pools": pools });
+    if stopping {
+        state["stopping"] = true.into();
+    }
+    json_answer(status, &state)
 }
 
 /// `GET /metrics`.
@@ -31,6 +38,15 @@ pub(crate) fn metrics(page: String) -> Response<AnswerBody> {
     let mut response = Response::new(whole(page));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// `OPTIONS`: which methods a path has. Nothing is said of other origins: browsers are no clients
+/// here.
+pub(crate) fn options(allow: &'static str) -> Response<AnswerBody> {
+    let mut response = Response::new(whole(String::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
     response
 }
 
@@ -69,7 +85,7 @@ fn pool_state(pool: &Pool) -> Value {
         .members()
         .iter()
         .map(|member| {
-            let state = match member.exclusion(pool.model()) {
+            let state = match pool.exclusion(member, pool.model()) {
                 Some(why) => why.as_str(),
                 None if member.has_answered() => "ready",
                 None => "no_answer_yet",

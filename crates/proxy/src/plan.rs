@@ -11,7 +11,7 @@ use kvasir_fleet::{Endpoint, Evidence, Fleet, MAX_TEXT_BYTES, PromptTokens, Reso
 use kvasir_prompt::{Api, Envelope, model_of_form};
 
 use crate::access_log::AccessLog;
-use crate::app::App;
+use crate::app::{App, Now};
 use crate::parity::{Judge, counts_the_prompt};
 use crate::prompt::{Asked, Known, Source, tokenise};
 use crate::reading;
@@ -52,22 +52,25 @@ pub(crate) struct Plan {
     salt: Option<String>,
     /// Its blocks are those of a namespace that only the engine knows.
     engine_extras: bool,
+    /// Its answer begins when all of it was generated.
+    answered_whole: bool,
 }
 
 impl Plan {
     /// Reads the request. `api` is `None` for paths forwarded as they are.
     pub(crate) async fn read(
         app: &App,
+        now: &Now,
         parts: &Parts,
         body: Incoming,
         api: Option<Api>,
         log: &mut AccessLog,
     ) -> Result<Self, Refusal> {
-        let limit = app.settings.max_body_bytes;
+        let limit = now.settings.max_body_bytes;
         let body = request_body::read(body, limit, waits(&parts.headers)).await?;
         log.bytes_in = body.len() as u64;
         let (has_ids, permits) = (token_header::is_there(&parts.headers), &app.reader_permits);
-        let looks = has_ids || app.fleet().reads_images();
+        let looks = has_ids || now.fleet.reads_images();
         let (envelope, names_media) = match api {
             _ if !is_json(&parts.headers) => (of_form(&parts.headers, &body), false),
             Some(_) => reading::envelope(permits, &body, looks)
@@ -82,7 +85,7 @@ impl Plan {
         let stored = envelope.previous_response_id.as_deref().or(stored);
         let owner = stored.and_then(|id| app.owners.get(id));
         let owned_by = owner.as_ref().map(|owner| &*owner.model);
-        let (resolved, model) = resolve(&app.fleet(), &envelope, owned_by, &parts.headers)?;
+        let (resolved, model) = resolve(&now.fleet, &envelope, owned_by, &parts.headers)?;
         let owner = owner.and_then(|owner| {
             let members = resolved.pool.members();
             members.iter().find(|member| *member.url() == *owner.url).cloned()
@@ -142,6 +145,7 @@ impl Plan {
         let images = names_media || known.tokens == "multimodal";
         let blind = if engine_extras { Some(Blind::Unsupported) } else { known.blind(api) };
         let tools = envelope.tools;
+        let answered_whole = generates && !envelope.stream;
         let (comparable, repeatable) = (log.comparable, api.is_some());
         let names_media = names_media && known.source == Source::Header;
         Ok(Self {
@@ -161,6 +165,7 @@ impl Plan {
             blind,
             request_id,
             engine_extras,
+            answered_whole,
         })
     }
 
@@ -182,7 +187,10 @@ impl Plan {
             blind: self.blind,
         };
         let evidence = self.resolved.pool.evidence_of(&tokens, &asked);
-        let evidence = evidence.known_as(self.request_id.as_deref());
+        let mut evidence = evidence.known_as(self.request_id.as_deref());
+        if self.answered_whole {
+            evidence = evidence.answered_whole();
+        }
         if self.comparable { evidence } else { evidence.not_judged() }
     }
 

@@ -8,6 +8,16 @@ use crate::relay::{AnswerBody, whole};
 /// Why a request is not forwarded, or could not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
+    /// The request's head is not what it should be.
+    BadHead(String),
+    /// It has more header lines than allowed.
+    TooManyHeaders { limit: usize },
+    /// It expects something that is not known.
+    Expectation,
+    /// Its body is coded in a way that is not known.
+    TransferCoding,
+    /// It shows no API key, or one that is not known.
+    Unauthorized { shown: bool },
     /// The body is not what it should be.
     Malformed(String),
     /// The body is larger than allowed.
@@ -30,6 +40,8 @@ pub(crate) enum Refusal {
     NoEndpoint { model: String, why: String },
     /// An engine took the request and broke off before it answered anything.
     EngineBroke { model: String, why: String },
+    /// An engine took the request, and a phase of it took too long. `phase` is the error's code.
+    EngineLate { model: String, phase: &'static str, why: String },
 }
 
 /// The parts of an error object.
@@ -65,6 +77,17 @@ impl Refusal {
         if let Self::WrongMethod { allow, .. } = self {
             headers.insert(header::ALLOW, HeaderValue::from_static(allow));
         }
+        // Where it ends was not clear either.
+        if matches!(self, Self::BadHead(_) | Self::TransferCoding) {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        if let Self::Unauthorized { shown } = self {
+            let challenge = match shown {
+                true => "Bearer realm=\"kvasir\", error=\"invalid_token\"",
+                false => "Bearer realm=\"kvasir\"",
+            };
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -87,6 +110,37 @@ impl Refusal {
             message,
         };
         match self {
+            Self::BadHead(why) => {
+                client(StatusCode::BAD_REQUEST, "invalid_request", None, why.clone())
+            }
+            Self::TooManyHeaders { limit } => client(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "too_many_headers",
+                None,
+                format!("the request has more than the {limit} header lines allowed"),
+            ),
+            Self::Expectation => client(
+                StatusCode::EXPECTATION_FAILED,
+                "unknown_expectation",
+                None,
+                "`100-continue` is the only expectation that is known".to_owned(),
+            ),
+            Self::TransferCoding => client(
+                StatusCode::NOT_IMPLEMENTED,
+                "unknown_transfer_coding",
+                None,
+                "`chunked` is the only transfer coding that is known".to_owned(),
+            ),
+            Self::Unauthorized { shown } => client(
+                StatusCode::UNAUTHORIZED,
+                "invalid_api_key",
+                None,
+                match shown {
+                    true => "the API key is not known here".to_owned(),
+                    false => "an API key is needed: `Authorization: Bearer KEY`, or `x-api-key: KEY`"
+                        .to_owned(),
+                },
+            ),
             Self::Malformed(why) => {
                 client(StatusCode::BAD_REQUEST, "invalid_body", None, why.clone())
             }
@@ -143,6 +197,11 @@ impl Refusal {
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no_endpoint",
                 format!("no engine takes requests for `{model}` now: {why}"),
+            ),
+            Self::EngineLate { model, phase, why } => server(
+                StatusCode::GATEWAY_TIMEOUT,
+                phase,
+                format!("the engine serving `{model}` was too slow: {why}"),
             ),
             Self::EngineBroke { model, why } => server(
                 StatusCode::BAD_GATEWAY,

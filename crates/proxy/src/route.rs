@@ -17,12 +17,23 @@ pub(crate) enum Route {
     Health,
     Ready,
     Metrics,
+    /// The question which methods a path has.
+    Options {
+        allow: &'static str,
+    },
     /// The path exists, the method does not.
     WrongMethod {
         allow: &'static str,
     },
     /// Nothing is there. Engines expose administrative paths: what is not listed is not forwarded.
     Unknown,
+}
+
+impl Route {
+    /// Whether it is answered to anybody, without an API key: what probes ask.
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, Self::Health | Self::Ready)
+    }
 }
 
 /// Finds a request line's route.
@@ -32,24 +43,26 @@ pub(crate) fn route(method: &Method, path: &str, forward_paths: &[String]) -> Ro
         "/health" => Some(Route::Health),
         "/readyz" => Some(Route::Ready),
         "/metrics" => Some(Route::Metrics),
+        // The gateway itself.
+        "*" if method == Method::OPTIONS => {
+            return Route::Options { allow: "GET, HEAD, POST, OPTIONS" };
+        }
         _ => None,
     };
     if let Some(own) = own {
-        let reads = method == Method::GET || method == Method::HEAD;
-        return if reads { own } else { Route::WrongMethod { allow: "GET, HEAD" } };
+        let is_right = method == Method::GET || method == Method::HEAD;
+        return only(method, "GET, HEAD, OPTIONS", own, is_right);
     }
     if let Some(api) = Api::from_path(path) {
-        return if method == Method::POST {
-            Route::Api(api)
-        } else {
-            Route::WrongMethod { allow: "POST" }
-        };
+        return only(method, "POST, OPTIONS", Route::Api(api), method == Method::POST);
     }
     match stored_id(path) {
-        Some((_, false)) if method == Method::GET => return Route::Stored,
-        Some((_, false)) => return Route::WrongMethod { allow: "GET" },
-        Some((_, true)) if method == Method::POST => return Route::Stored,
-        Some((_, true)) => return Route::WrongMethod { allow: "POST" },
+        Some((_, false)) => {
+            return only(method, "GET, OPTIONS", Route::Stored, method == Method::GET);
+        }
+        Some((_, true)) => {
+            return only(method, "POST, OPTIONS", Route::Stored, method == Method::POST);
+        }
         None => {}
     }
     // A path with dot segments may name another resource at the engine than it does here.
@@ -58,7 +71,23 @@ pub(crate) fn route(method: &Method, path: &str, forward_paths: &[String]) -> Ro
             Some(prefix) => path.starts_with(prefix),
             None => path == listed,
         });
-    if forwarded { Route::Forward } else { Route::Unknown }
+    if !forwarded {
+        return Route::Unknown;
+    }
+    // A tunnel is nothing for an engine, and an echo of a head would tell the engine's key.
+    if method == Method::CONNECT || method == Method::TRACE {
+        return Route::WrongMethod { allow: "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS" };
+    }
+    Route::Forward
+}
+
+/// The route of a path that has few methods.
+fn only(method: &Method, allow: &'static str, route: Route, is_right: bool) -> Route {
+    match is_right {
+        true => route,
+        false if method == Method::OPTIONS => Route::Options { allow },
+        false => Route::WrongMethod { allow },
+    }
 }
 
 /// The id in a path about a stored response, and whether the response is to be cancelled.
@@ -93,12 +122,22 @@ mod tests {
     fn known_paths() {
         assert_eq!(route(&Method::POST, "/v1/completions", &[]), Route::Api(Api::Completions));
         assert_eq!(route(&Method::POST, "/v1/chat/completions", &[]), Route::Api(Api::Chat));
-        assert_eq!(get("/v1/chat/completions", &[]), Route::WrongMethod { allow: "POST" });
+        assert_eq!(get("/v1/chat/completions", &[]), Route::WrongMethod { allow: "POST, OPTIONS" });
+        for (path, allow) in [
+            ("*", "GET, HEAD, POST, OPTIONS"),
+            ("/health", "GET, HEAD, OPTIONS"),
+            ("/v1/completions", "POST, OPTIONS"),
+            ("/v1/responses/resp_1", "GET, OPTIONS"),
+        ] {
+            assert_eq!(route(&Method::OPTIONS, path, &[]), Route::Options { allow }, "{path}");
+        }
+        assert_eq!(route(&Method::OPTIONS, "/nowhere", &[]), Route::Unknown);
+        assert_eq!(route(&Method::GET, "*", &[]), Route::Unknown);
         assert_eq!(get("/v1/models", &[]), Route::Models);
         assert_eq!(route(&Method::HEAD, "/health", &[]), Route::Health);
         assert_eq!(
             route(&Method::POST, "/metrics", &[]),
-            Route::WrongMethod { allow: "GET, HEAD" }
+            Route::WrongMethod { allow: "GET, HEAD, OPTIONS" }
         );
     }
 
@@ -106,7 +145,10 @@ mod tests {
     fn paths_about_stored_responses() {
         assert_eq!(get("/v1/responses/resp_1", &[]), Route::Stored);
         assert_eq!(route(&Method::POST, "/v1/responses/resp_1/cancel", &[]), Route::Stored);
-        assert_eq!(get("/v1/responses/resp_1/cancel", &[]), Route::WrongMethod { allow: "POST" });
+        assert_eq!(
+            get("/v1/responses/resp_1/cancel", &[]),
+            Route::WrongMethod { allow: "POST, OPTIONS" }
+        );
         for path in ["/v1/responses/", "/v1/responses/..", "/v1/responses/a/b", "/v1/responses/%2e"]
         {
             assert_eq!(get(path, &[]), Route::Unknown, "{path}");
@@ -122,6 +164,15 @@ mod tests {
         assert_eq!(get("/v1/audio/speech", &["/v1/audio/*"]), Route::Forward);
         assert_eq!(get("/pooling", &["/pooling"]), Route::Forward);
         assert_eq!(get("/pooling/x", &["/pooling"]), Route::Unknown);
+    }
+
+    #[test]
+    fn neither_tunnels_nor_echoes_are_forwarded() {
+        let listed = ["/*".to_owned()];
+        for method in [Method::CONNECT, Method::TRACE] {
+            assert!(matches!(route(&method, "/pooling", &listed), Route::WrongMethod { .. }));
+        }
+        assert_eq!(route(&Method::OPTIONS, "/pooling", &listed), Route::Forward);
     }
 
     #[test]

@@ -9,10 +9,10 @@ use crate::workload::Workload;
 use crate::world::World;
 
 /// How far a simulation is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress<'a> {
     /// The policy that is played.
-    pub policy: SimPolicy,
+    pub policy: &'a SimPolicy,
     /// Its place among those to play, from 0.
     pub place: usize,
     /// Requests that have ended under it.
@@ -29,16 +29,16 @@ pub fn simulate(
     workload: &Workload,
     options: &Options,
     policies: &[SimPolicy],
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Comparison, OptionsError> {
     options.validate(workload.longest())?;
     let prepared = Prepared::new(workload, options.engine.block_size);
     let mut reports = Vec::with_capacity(policies.len());
     for (place, policy) in policies.iter().enumerate() {
         let requests = workload.requests.len();
-        let mut note = |ended| progress(Progress { policy: *policy, place, ended, requests });
-        let outcome = play(&prepared, options, *policy, &mut note)?;
-        reports.push(PolicyReport::new(*policy, &prepared, &outcome));
+        let mut note = |ended| progress(Progress { policy, place, ended, requests });
+        let outcome = play(&prepared, options, policy, &mut note)?;
+        reports.push(PolicyReport::new(policy, &prepared, &outcome));
     }
     Ok(Comparison::new(workload, options, prepared.ideal_hit_rate, reports))
 }
@@ -47,7 +47,7 @@ pub fn simulate(
 pub(crate) fn play(
     prepared: &Prepared<'_>,
     options: &Options,
-    policy: SimPolicy,
+    policy: &SimPolicy,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Outcome, OptionsError> {
     Ok(World::new(options, prepared, policy)?.run(progress))

@@ -31,7 +31,7 @@ pub struct Tenants {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Conformance {
     /// The policy's name.
-    pub policy: &'static str,
+    pub policy: String,
     /// Whether it passed with salts, and the check failed without, as it must.
     pub passed: bool,
     /// The trace.
@@ -134,7 +134,7 @@ impl Tenants {
 pub fn conformance(
     trace: Tenants,
     options: &Options,
-    policy: SimPolicy,
+    policy: &SimPolicy,
 ) -> Result<Conformance, OptionsError> {
     let requests = trace.projects.saturating_mul(trace.sessions).saturating_mul(trace.turns);
     if !(1..=MAX_REQUESTS).contains(&requests) {
@@ -156,7 +156,7 @@ fn isolation(
     workload: &Workload,
     salts: &[String],
     options: &Options,
-    policy: SimPolicy,
+    policy: &SimPolicy,
 ) -> Result<Isolation, OptionsError> {
     let size = options.engine.block_size;
     let prepared = Prepared::new(workload, size).with_salts(salts);

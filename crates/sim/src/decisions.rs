@@ -24,12 +24,12 @@ pub enum LogError {
     Options(#[from] OptionsError),
     /// The policy is another router's, and cannot be replayed.
     #[error("`{0}` is not a policy of Kvasir's own: its decisions cannot be logged")]
-    Peer(&'static str),
+    Peer(String),
     /// A log is that of one gateway.
     #[error("a decision log is of one gateway, and there are {0}")]
     Gateways(usize),
     /// It cannot be written.
-    #[error("{0}")]
+    #[error(transparent)]
     Write(#[from] io::Error),
 }
 
@@ -42,9 +42,9 @@ pub enum LogError {
 pub fn simulate_logged(
     workload: &Workload,
     options: &Options,
-    policy: SimPolicy,
+    policy: &SimPolicy,
     open: impl FnOnce() -> io::Result<Box<dyn Write + Send>>,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Comparison, LogError> {
     if let SimPolicy::Peer(_) = policy {
         return Err(LogError::Peer(policy.name()));

@@ -100,7 +100,7 @@ impl Gateway {
     /// A gateway before engines of so many blocks and such capacity weights; `None` if there is no
     /// room.
     pub(crate) fn new(
-        policy: SimPolicy,
+        policy: &SimPolicy,
         prepared: &Prepared<'_>,
         engines: &[(u64, u32)],
         events: Option<bool>,

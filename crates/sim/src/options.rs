@@ -96,7 +96,7 @@ pub enum OptionsError {
     },
     /// No engine is like that.
     #[error("engine: {0}")]
-    Engine(#[from] ConfigError),
+    Engine(ConfigError),
     /// The longest request fits no cache.
     #[error(
         "a request of the workload has {longest} tokens, prompt and answer together; the smallest \
@@ -108,6 +108,12 @@ pub enum OptionsError {
         /// Tokens of the smallest cache.
         cache: u64,
     },
+}
+
+impl From<ConfigError> for OptionsError {
+    fn from(error: ConfigError) -> Self {
+        Self::Engine(error)
+    }
 }
 
 impl Default for Options {

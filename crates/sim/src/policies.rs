@@ -8,25 +8,25 @@ mod llm_d;
 mod lmetric;
 mod longest_prefix;
 mod smg;
+mod written;
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use kvasir_balance::record::Start;
 use kvasir_balance::{
-    EndpointId, FleetView, Members, Moment, Outcome, PolicyKind, Query, Rng, Selection,
+    EndpointId, FleetView, Members, Moment, Outcome, PolicyKind, PolicySpec, Query, Rng, Selection,
     SelectionSpec,
 };
 
+pub use self::written::UnknownSimPolicy;
 use crate::decisions::{DecisionLog, Sink};
 use crate::gateway::Extra;
 
 /// A policy that can be simulated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum SimPolicy {
-    /// One of Kvasir's own.
-    Own(PolicyKind),
+    /// One of Kvasir's own, with its options.
+    Own(PolicySpec),
     /// Another router's.
     Peer(Peer),
 }
@@ -46,10 +46,6 @@ pub enum Peer {
     LongestPrefix,
 }
 
-/// A name that no policy has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownSimPolicy(String);
-
 impl Peer {
     /// All of them.
     pub const ALL: [Self; 5] =
@@ -67,30 +63,28 @@ impl Peer {
 }
 
 impl SimPolicy {
-    /// Every policy, Kvasir's first.
+    /// Every policy with its default options, Kvasir's first.
     pub fn all() -> impl Iterator<Item = Self> {
-        let own = PolicyKind::ALL.into_iter().map(Self::Own);
+        let own = PolicyKind::ALL.into_iter().map(Self::from);
         // A name of Kvasir's own means Kvasir's own.
         let peers = Peer::ALL.into_iter().filter(|peer| peer.name().parse::<PolicyKind>().is_err());
         own.chain(peers.map(Self::Peer))
     }
 
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Own(kind) => kind.name(),
-            Self::Peer(peer) => peer.name(),
-        }
-    }
-
     /// The policy with what it remembers, for one gateway.
-    pub(crate) fn build(self, seed: u64) -> Player {
+    pub(crate) fn build(&self, seed: u64) -> Player {
         let own = match self {
-            Self::Own(kind) => Some(SelectionSpec::of(kind).build(seed)),
+            Self::Own(spec) => Some(SelectionSpec::of(spec.clone()).build(seed)),
             Self::Peer(_) => None,
         };
-        Player { policy: self, own, rng: Rng::new(seed), decisions: 0, log: None }
+        Player { policy: self.clone(), own, rng: Rng::new(seed), decisions: 0, log: None }
+    }
+}
+
+impl From<PolicyKind> for SimPolicy {
+    /// Kvasir's own policy with its default options.
+    fn from(kind: PolicyKind) -> Self {
+        Self::Own(kind.into())
     }
 }
 
@@ -114,9 +108,9 @@ impl Player {
 
     /// Logs its decisions from now on. Other routers' policies have no log.
     pub(crate) fn log_to(&mut self, sink: &Sink, names: Vec<String>) {
-        let SimPolicy::Own(kind) = self.policy else { return };
+        let SimPolicy::Own(policy) = &self.policy else { return };
         // Nothing was drawn yet: the state is the seed.
-        let spec = SelectionSpec::of(kind);
+        let spec = SelectionSpec::of(policy.clone());
         let start = Start::new("simulated".to_owned(), spec, self.rng.state());
         let needs = self.own.as_ref().map(Selection::needs).unwrap_or_default();
         self.log = Some(DecisionLog::begin(sink, start, names, needs));
@@ -200,29 +194,6 @@ pub(crate) fn eligible(members: &Members<'_>) -> Vec<usize> {
     let least = places.clone().filter_map(|place| against(&place)).min();
     places.filter(|place| least.is_some() && against(place) == least).collect()
 }
-
-impl FromStr for SimPolicy {
-    type Err = UnknownSimPolicy;
-
-    fn from_str(name: &str) -> Result<Self, UnknownSimPolicy> {
-        Self::all()
-            .find(|policy| policy.name() == name)
-            .ok_or_else(|| UnknownSimPolicy(name.to_owned()))
-    }
-}
-
-impl fmt::Display for UnknownSimPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown policy `{}`, expected one of ", self.0)?;
-        for (place, policy) in SimPolicy::all().enumerate() {
-            let comma = if place == 0 { "" } else { ", " };
-            write!(f, "{comma}`{}`", policy.name())?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for UnknownSimPolicy {}
 
 /// The place with the lowest cost; one of them at random where several have it.
 fn cheapest(costs: &[f64], rng: &mut Rng) -> Option<usize> {

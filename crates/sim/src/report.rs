@@ -57,7 +57,7 @@ pub struct Spread {
 pub struct PolicyReport {
     /// The policy's name.
     #[serde(skip)]
-    pub policy: &'static str,
+    pub policy: String,
     /// The part of all prompt tokens that engines found in their caches.
     pub token_hit_rate: f64,
     /// The part that one infinite cache would have found.
@@ -145,7 +145,7 @@ impl Spread {
 }
 
 impl PolicyReport {
-    pub(crate) fn new(policy: SimPolicy, prepared: &Prepared<'_>, outcome: &Outcome) -> Self {
+    pub(crate) fn new(policy: &SimPolicy, prepared: &Prepared<'_>, outcome: &Outcome) -> Self {
         let records = &outcome.records;
         let begun =
             || records.iter().zip(&prepared.prompt_tokens).filter(|(r, _)| r.first.is_some());

@@ -40,7 +40,7 @@ impl SaturationState {
 }
 
 /// Where a policy saturates.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Saturation {
     /// The policy.
     pub policy: SimPolicy,
@@ -65,8 +65,8 @@ pub struct Saturation {
 pub fn find_saturation(
     workload: &Workload,
     options: &Options,
-    policy: SimPolicy,
-    progress: &mut dyn FnMut(f64, Progress),
+    policy: &SimPolicy,
+    progress: &mut dyn FnMut(f64, Progress<'_>),
 ) -> Result<Saturation, OptionsError> {
     options.validate(workload.longest())?;
     let prepared = Prepared::new(workload, options.engine.block_size);
@@ -82,7 +82,7 @@ pub fn find_saturation(
     };
     let (state, time_scale) = search(options.time_scale, &mut keeps_up)?;
     let rate = if span > 0.0 { requests as f64 * time_scale / span } else { 0.0 };
-    Ok(Saturation { policy, state, time_scale, requests_per_second: rate, runs })
+    Ok(Saturation { policy: policy.clone(), state, time_scale, requests_per_second: rate, runs })
 }
 
 /// The greatest time scale that keeps up: from `start` by factors of two to one that does and one

@@ -51,7 +51,7 @@ impl<'a> World<'a> {
     pub(crate) fn new(
         options: &'a Options,
         prepared: &'a Prepared<'a>,
-        policy: SimPolicy,
+        policy: &SimPolicy,
     ) -> Result<Self, OptionsError> {
         let replicas = (0..options.replicas)
             .map(|place| {

@@ -7,7 +7,7 @@ use super::tree::Tree;
 const LAYERS: &[&[&str]] = &[
     &["kvasir-kv-hash"],
     &["kvasir-inventory"],
-    &["kvasir-balance", "kvasir-prompt", "kvasir-kv-events"],
+    &["kvasir-balance", "kvasir-prompt", "kvasir-kv-events", "kvasir-upstream"],
     &["kvasir-fleet", "kvasir-engine-sim", "kvasir-config"],
     &[
         "kvasir-admin",

@@ -29,8 +29,8 @@ async fn a_mistake_in_the_file_is_located_and_what_is_allowed_is_said() {
         ("listen: nowhere\n", &["FILE:1:9"]),
         ("log: {format: xml}\n", &["FILE:1:", "xml", "text", "json"]),
         (
-            "pools:\n  - model: m\n    endpoints:\n      - url: https://a:1\n",
-            &["FILE:4:14", "https", "http://host:port"],
+            "pools:\n  - model: m\n    endpoints:\n      - url: ftp://a:1\n",
+            &["FILE:4:14", "ftp", "http://host:port"],
         ),
         (
             "pools: [{model: m, endpoints: [{url: 'http://a', events: 'http://a:1'}]}]",
@@ -78,7 +78,7 @@ async fn a_missing_file_is_named() {
 #[tokio::test]
 async fn wrong_arguments_are_refused_with_the_reason() {
     for (args, wanted) in [
-        (&["https://127.0.0.1:1"][..], "scheme `https`"),
+        (&["ftp://127.0.0.1:1"][..], "scheme `ftp`"),
         (&["127.0.0.1:8000"], "127.0.0.1:8000"),
         (&["http://127.0.0.1:1/v1"], "no path"),
         (&[], "URL"),

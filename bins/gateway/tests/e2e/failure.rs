@@ -105,7 +105,7 @@ async fn an_engine_that_breaks_before_its_first_data_is_not_asked_again() {
         let mut pool = pool("tiny", &engines.iter().collect::<Vec<_>>());
         pool["policy"] = "least_load".into();
         let gateway = Gateway::over(pool).await;
-        for n in 0..16 {
+        for n in 0..32 {
             let id = format!("req-{n}");
             let mut client = gateway.connect().await;
             let body = completion(&[1, 2, 3]).to_string();
@@ -124,7 +124,7 @@ async fn an_engine_that_breaks_before_its_first_data_is_not_asked_again() {
             assert!(seen.values().all(|times| *times == 1), "{reply:?}: {seen:?}");
         }
         let attempts = engines.iter().map(|engine| engine.requests().len()).sum::<usize>();
-        assert!(attempts > 16, "{reply:?}: nothing was tried elsewhere");
+        assert!(attempts > 32, "{reply:?}: nothing was tried elsewhere");
         gateway.until_idle().await;
     }
 }
@@ -181,14 +181,8 @@ async fn a_lone_engine_gets_a_second_chance_and_no_third() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_breaks_in_the_middle_is_broken_for_the_client_too() {
-    let events = || vec!["one".to_owned(), "two".to_owned()];
     let cut = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this";
-    for (reply, streamed) in [
-        (Reply::ResetMidBody(events()), true),
-        (Reply::CloseMidBody(events()), true),
-        (raw(cut, RawEnd::Close), false),
-        (raw(cut, RawEnd::Reset), false),
-    ] {
+    for reply in [raw(cut, RawEnd::Close), raw(cut, RawEnd::Reset)] {
         let engines = engines(2).await;
         for engine in &engines {
             engine.set_default(reply.clone());
@@ -198,23 +192,8 @@ async fn an_answer_that_breaks_in_the_middle_is_broken_for_the_client_too() {
         let mut client = gateway.sent(COMPLETIONS, body.as_bytes()).await;
         let head = client.head().await.unwrap();
         assert_eq!(head.status, 200);
-        let error = if streamed {
-            // A reset may overtake what was sent before it.
-            let mut heard = Vec::new();
-            loop {
-                match client.event().await {
-                    Ok(Some(event)) => heard.push(event),
-                    Ok(None) => panic!("{reply:?}: the end was forged after {heard:?}"),
-                    Err(error) => {
-                        assert!(events().starts_with(&heard) && !heard.is_empty(), "{heard:?}");
-                        break error;
-                    }
-                }
-            }
-        } else {
-            assert_eq!(head.header("content-length"), Some("100"));
-            client.body().await.expect_err("the end was forged")
-        };
+        assert_eq!(head.header("content-length"), Some("100"));
+        let error = client.body().await.expect_err("the end was forged");
         let broken = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset];
         assert!(broken.contains(&error.kind()), "{reply:?}: {error:?}");
         let line = gateway.access_line(|line| line["outcome"] == "engine_broke").await;
@@ -301,47 +280,6 @@ async fn requests_to_one_engine_do_not_wait_for_each_other() {
         assert_eq!(ask(&gateway).await.endpoint, engines[0].url());
     }
     drop(hanging);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_engine_that_keeps_failing_does_not_draw_the_traffic() {
-    let engines = engines(2).await;
-    let gateway = in_turn(&engines).await;
-    gateway.until_metric("kvasir_endpoint_up", &[], 2.0).await;
-    engines[0].set_default(Reply::Json(StatusCode::INTERNAL_SERVER_ERROR, json!({})));
-    let mut failed = 0;
-    for _ in 0..12 {
-        let response = gateway.post(COMPLETIONS, &completion(&[1, 2, 3])).await;
-        failed += u32::from(response.status == 500);
-    }
-    assert_eq!(failed, 3, "then it is left alone");
-    let ready = gateway.get("/readyz").await.json();
-    assert_eq!(ready["pools"]["tiny"]["endpoints"][engines[0].url()], "failing");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_engine_that_says_no_is_not_at_fault() {
-    let engines = engines(2).await;
-    let gateway = in_turn(&engines).await;
-    gateway.until_metric("kvasir_endpoint_up", &[], 2.0).await;
-    for status in [400, 404, 422, 429, 500, 503] {
-        let status = StatusCode::from_u16(status).unwrap();
-        engines[0].set_default(Reply::Json(status, json!({"error": {"code": "own"}})));
-        let mut answers = HashMap::new();
-        for _ in 0..4 {
-            let response = gateway.post(COMPLETIONS, &completion(&[1, 2, 3])).await;
-            if response.status != 200 {
-                assert_eq!(response.json()["error"]["code"], "own");
-            }
-            *answers.entry(response.status).or_insert(0) += 1;
-        }
-        // Its answers are passed on, and it stays in the rotation.
-        assert_eq!(answers, HashMap::from([(200, 2), (status.as_u16(), 2)]));
-    }
-    let page = gateway.metrics().await;
-    assert_eq!(page.sum("kvasir_endpoint_up", &[]), Some(2.0));
-    assert_eq!(page.sum("kvasir_failed_attempts_total", &[]), None);
-    gateway.until_idle().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -77,6 +77,22 @@ async fn it_is_not_ready_before_an_engine_has_answered_and_ready_after() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_without_an_engine_is_named_and_leaves_the_others_ready() {
+    let (one, other) = (engine(&["one"]).await, engine(&["other"]).await);
+    let pools = json!([pool("one", &[&one]), pool("other", &[&other])]);
+    let gateway = Gateway::start(json!({ "pools": pools })).await;
+    gateway.until_metric("kvasir_pool_ready", &[], 2.0).await;
+    assert_eq!(gateway.get("/readyz").await.json()["without_endpoint"], json!([]));
+    one.stop().await.unwrap();
+    gateway.until_metric("kvasir_pool_ready", &[], 1.0).await;
+    let ready = gateway.get("/readyz").await;
+    assert_eq!((ready.status, &ready.json()["without_endpoint"]), (200, &json!(["one"])));
+    other.stop().await.unwrap();
+    gateway.until_metric("kvasir_pool_ready", &[], 0.0).await;
+    assert_eq!(gateway.get("/readyz").await.status, 503);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_metrics_page_is_one_a_scraper_takes_and_counts_what_happened() {
     let replica = Replica::start().await;
     let gateway = Gateway::over(pool("tiny", &[&replica.engine])).await;
@@ -181,12 +197,11 @@ async fn listed_paths_are_forwarded_by_load() {
 async fn a_wrong_method_is_told_the_right_ones() {
     let (_one, _two, gateway) = two_models().await;
     for (method, path, allow) in [
-        ("GET", COMPLETIONS, "POST"),
-        ("DELETE", CHAT, "POST"),
-        ("PUT", "/v1/embeddings", "POST"),
-        ("POST", "/v1/models", "GET, HEAD"),
-        ("DELETE", "/metrics", "GET, HEAD"),
-        ("OPTIONS", "/health", "GET, HEAD"),
+        ("GET", COMPLETIONS, "POST, OPTIONS"),
+        ("DELETE", CHAT, "POST, OPTIONS"),
+        ("PUT", "/v1/embeddings", "POST, OPTIONS"),
+        ("POST", "/v1/models", "GET, HEAD, OPTIONS"),
+        ("DELETE", "/metrics", "GET, HEAD, OPTIONS"),
     ] {
         let mut client = gateway.connect().await;
         client.send(method, path, &[], b"").await.unwrap();

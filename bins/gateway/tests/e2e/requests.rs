@@ -115,6 +115,7 @@ async fn end_to_end_headers_pass_and_those_of_the_connection_do_not() {
     names.sort_unstable();
     let mut expected: Vec<String> = sent[..11].iter().map(|h| h.0.to_lowercase()).collect();
     expected.extend(["host", "content-length"].map(str::to_owned));
+    expected.extend(["for", "proto", "host"].map(|name| format!("x-forwarded-{name}")));
     expected.sort_unstable();
     expected.dedup();
     assert_eq!(names, expected);

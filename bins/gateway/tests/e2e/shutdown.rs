@@ -7,7 +7,10 @@ use kvasir_testkit::client::RawClient;
 use kvasir_testkit::engine::{EngineConfig, FakeEngine, Fate, Reply};
 use serde_json::json;
 
-use crate::harness::{COMPLETIONS, Gateway, SOON, long_prompt, pool, stream, until};
+use crate::harness::{COMPLETIONS, ConfigFile, Gateway, SOON, long_prompt, pool, stream, until};
+
+/// The exit status where requests were cut off.
+const CUT: Option<i32> = Some(1);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_in_flight_finish_and_new_connections_are_refused() {
@@ -54,7 +57,7 @@ async fn what_does_not_finish_in_time_is_cut_off() {
     engine.wait_for(1, SOON).await;
     let asked = Instant::now();
     gateway.terminate();
-    assert_eq!(gateway.exit_status().await, Some(0));
+    assert_eq!(gateway.exit_status().await, CUT);
     let took = asked.elapsed();
     assert!(took >= Duration::from_millis(900), "the grace was not waited for: {took:?}");
     assert!(took < Duration::from_secs(5), "{took:?}");
@@ -83,7 +86,59 @@ async fn a_prompt_that_takes_long_to_tokenise_does_not_delay_the_end() {
     let _client = gateway.sent(COMPLETIONS, long_prompt().as_bytes()).await;
     let asked = Instant::now();
     gateway.terminate();
-    assert_eq!(gateway.exit_status().await, Some(0));
+    assert_eq!(gateway.exit_status().await, CUT);
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     assert!(engine.requests().is_empty(), "it was done before the end came");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn load_balancers_are_told_before_connections_are_refused() {
+    let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
+    let config = json!({"pools": [pool("tiny", &[&engine])], "shutdown_delay_s": 2});
+    let mut gateway = Gateway::start(config).await;
+    gateway.until_metric("kvasir_pool_ready", &[], 1.0).await;
+    let asked = Instant::now();
+    gateway.terminate();
+    let seen = until(SOON, || async {
+        let ready = gateway.get("/readyz").await;
+        if ready.status == 503 { Ok(ready.json()) } else { Err(ready.text()) }
+    })
+    .await;
+    assert_eq!((&seen["ready"], &seen["stopping"]), (&json!(false), &json!(true)));
+    assert_eq!(gateway.get("/health").await.status, 200, "the process runs");
+    let body = json!({"model": "tiny", "prompt": [1, 2], "max_tokens": 1});
+    assert_eq!(gateway.post(COMPLETIONS, &body).await.status, 200, "who still comes is served");
+    assert!(asked.elapsed() < Duration::from_secs(2), "too slow a machine to tell");
+    assert_eq!(gateway.exit_status().await, Some(0));
+    assert!(asked.elapsed() >= Duration::from_secs(2), "{:?}", asked.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_asks_twice_waits_no_longer() {
+    let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
+    let config = json!({"pools": [pool("tiny", &[&engine])], "shutdown_grace_s": 3600});
+    let mut gateway = Gateway::start(config).await;
+    engine.push([Reply::HeadThenHang]);
+    let _client = gateway.sent(COMPLETIONS, stream(&[1], 5).to_string().as_bytes()).await;
+    engine.wait_for(1, SOON).await;
+    let asked = Instant::now();
+    gateway.terminate();
+    gateway.line("the first stop", |line| line.contains("stop asked for")).await;
+    gateway.signal("-INT");
+    assert_eq!(gateway.exit_status().await, CUT);
+    assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_times_of_a_stop_are_those_of_the_configuration_in_effect() {
+    let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
+    let with = |grace: u64| json!({"pools": [pool("tiny", &[&engine])], "shutdown_grace_s": grace});
+    let file = ConfigFile::of(&with(3600));
+    let mut gateway = Gateway::of_file(&file).await;
+    gateway.reload(&file, &with(0)).await;
+    engine.push([Reply::HeadThenHang]);
+    let _client = gateway.sent(COMPLETIONS, stream(&[1], 5).to_string().as_bytes()).await;
+    engine.wait_for(1, SOON).await;
+    gateway.terminate();
+    assert_eq!(gateway.exit_status().await, CUT);
 }

@@ -5,11 +5,6 @@ use kvasir_config::EngineUrl;
 
 /// The URL of an engine, as clients of OpenAI's API write it, too: with `/v1` or a final slash.
 pub(super) fn base_url(text: &str) -> Result<EngineUrl, String> {
-    if text.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("https://")) {
-        return Err("https is not spoken here: give the engine's own address, http://host:port, \
-                    behind whatever ends TLS"
-            .to_owned());
-    }
     // These may hold a password or a key: not repeated.
     if text.contains(['@', '?']) {
         return Err("give http://host:port alone, without a user or a query; a key goes into \
@@ -40,7 +35,7 @@ mod tests {
             assert_eq!(base_url(text).unwrap().to_string(), "http://h:8000", "{text}");
         }
         assert_eq!(base_url("http://[::1]:8000/v1").unwrap().to_string(), "http://[::1]:8000");
-        assert!(base_url("HTTPS://h").unwrap_err().contains("https is not spoken"));
+        assert_eq!(base_url("HTTPS://h/v1").unwrap().to_string(), "https://h");
         for text in [
             "h:8000",
             "http://",

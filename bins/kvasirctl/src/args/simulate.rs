@@ -1,6 +1,7 @@
 //! Arguments of `kvasirctl simulate`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use kvasir_engine_sim::CostModel;
@@ -36,10 +37,14 @@ pub(crate) struct SimulateArgs {
     /// Gateways; requests go to a random one of them.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) gateways: usize,
-    /// The policies, in this order: Kvasir's own, and other routers' (`lmetric`, `llm_d`, `dynamo`,
-    /// `smg_cache_aware`, `longest_prefix`, `random`).
-    #[arg(long, value_name = "A,B", value_delimiter = ',', default_value = "round_robin,latency")]
-    pub(crate) policies: Vec<SimPolicy>,
+    /// The policies, in this order. Kvasir's own: `latency`, `ttft`, `precise_cache_aware`,
+    /// `precise_pipeline`, `cache_aware`, `lmcache_aware`, `least_load`, `power_of_two`,
+    /// `round_robin`, `weighted`, `random`, `consistent_hash`, `chwbl`, `session`; other routers':
+    /// `lmetric`, `llm_d`, `dynamo`, `smg_cache_aware`, `longest_prefix`. One of Kvasir's own may also
+    /// be a JSON object of `name` and its options (docs/policies.md):
+    /// `'latency,{"name":"precise_cache_aware","blend":"soft"}'`. May be given several times.
+    #[arg(long, value_name = "A,B", default_value = "round_robin,latency")]
+    policies: Vec<Policies>,
     /// Arrivals, and pauses within sessions, are X times as fast.
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive)]
     pub(crate) time_scale: f64,
@@ -71,8 +76,9 @@ pub(crate) struct SimulateArgs {
     /// and one gateway.
     #[arg(long, value_name = "FILE")]
     pub(crate) decisions: Option<PathBuf>,
-    /// Also draw the comparison into this file, as SVG.
-    #[arg(long, value_name = "FILE")]
+    /// Also draw the comparison into this file, as SVG; its name ends with `.svg`. For a PNG convert
+    /// it: `rsvg-convert FILE.svg -o FILE.png`, or with `cairosvg` or a browser.
+    #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     pub(crate) plot: Option<PathBuf>,
 }
 
@@ -131,6 +137,51 @@ pub(crate) struct NewsArgs {
     pub(crate) scrape_interval: f64,
 }
 
+impl SimulateArgs {
+    /// All policies, in their order.
+    pub(crate) fn policies(&self) -> Vec<SimPolicy> {
+        self.policies.iter().flat_map(|policies| policies.0.clone()).collect()
+    }
+}
+
+/// Policies with commas between them: names, and JSON objects that may have commas in them.
+#[derive(Clone, Debug)]
+struct Policies(Vec<SimPolicy>);
+
+impl FromStr for Policies {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut found = Vec::new();
+        let mut rest = text;
+        loop {
+            let (policy, after) = split_policy(rest)?;
+            found.push(policy.trim().parse::<SimPolicy>().map_err(|error| error.to_string())?);
+            match after {
+                Some(after) => rest = after,
+                None => return Ok(Self(found)),
+            }
+        }
+    }
+}
+
+/// The first policy, and what follows its comma.
+fn split_policy(text: &str) -> Result<(&str, Option<&str>), String> {
+    let end = if text.trim_start().starts_with('{') {
+        let mut values = serde_json::Deserializer::from_str(text).into_iter::<serde_json::Value>();
+        values.next().transpose().map_err(|error| format!("not JSON: {error}"))?;
+        values.byte_offset()
+    } else {
+        text.find(',').unwrap_or(text.len())
+    };
+    let (policy, after) = text.split_at_checked(end).unwrap_or((text, ""));
+    match after.trim_start().strip_prefix(',') {
+        Some(after) => Ok((policy, Some(after))),
+        None if after.trim().is_empty() => Ok((policy, None)),
+        None => Err(format!("expected a comma before `{}`", after.trim())),
+    }
+}
+
 /// A part of [`CostModel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CostPart {
@@ -162,6 +213,15 @@ impl CostPart {
             Self::PerAttentionPair => &mut model.per_attention_pair,
         } = seconds;
     }
+}
+
+/// What is drawn is SVG: under another ending, viewers would not open it.
+fn svg(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg")) {
+        return Ok(path);
+    }
+    Err("only SVG can be drawn: give a name that ends with .svg, and convert that".to_owned())
 }
 
 fn number(text: &str) -> Result<f64, String> {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use kvasir_balance::{PolicyKind, Rng};
+use kvasir_balance::{PolicySpec, Rng};
 use kvasir_sim::{
     Asked, Engines, News, Options, Release, Saturation, SaturationState, Segment, SimPolicy,
     Spread, Workload, find_saturation, simulate,
@@ -18,7 +18,7 @@ use crate::args::CalibrateArgs;
 use crate::live_line::LiveLine;
 
 /// One replica gets everything.
-const POLICY: SimPolicy = SimPolicy::Own(PolicyKind::RoundRobin);
+const POLICY: SimPolicy = SimPolicy::Own(PolicySpec::RoundRobin);
 /// Beginnings that prompts share.
 const GROUPS: usize = 6;
 /// Requests by which the load is found that the fitted engine keeps up with.
@@ -59,7 +59,7 @@ pub(super) async fn check(
 ) -> Result<Compared> {
     let mut options = options(args, limits, fitted)?;
     let long_run = workload(LONG_RUN, args, limits);
-    let full = find_saturation(&long_run, &options, POLICY, &mut |_, _| {})?;
+    let full = find_saturation(&long_run, &options, &POLICY, &mut |_, _| {})?;
     let full_rate = full_rate(&full)?;
     let rate = full_rate * args.check_load;
     let mut workload = workload(args.check_requests as usize, args, limits);

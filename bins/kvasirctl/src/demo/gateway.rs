@@ -14,8 +14,7 @@ use kvasir_fleet::{
 };
 use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;
-use kvasir_proxy::{App, Settings, serve};
-use tokio::net::TcpListener;
+use kvasir_proxy::{App, ListenSettings, Listener, Settings, serve};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -30,7 +29,7 @@ pub(super) struct Gateway {
     url: String,
     app: Arc<App>,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
+    task: JoinHandle<std::io::Result<()>>,
 }
 
 impl Gateway {
@@ -54,25 +53,30 @@ impl Gateway {
             tokens: TokenSpec { parity: ParityMode::Off, ..TokenSpec::default() },
             rank_addressing: RankAddressingKind::None,
             identity: BlockIdentity::Tokens,
+            timeouts: kvasir_fleet::Timeouts::default(),
             endpoints: engines.iter().map(|url| endpoint(url)).collect::<Result<_>>()?,
         };
         let connect_timeout = Duration::from_secs(2);
         let scrape_interval = Duration::from_secs(1);
         let pools = vec![pool];
         let decision_log = None;
-        let spec = FleetSpec { pools, scrape_interval, connect_timeout, seed, decision_log };
+        let health = kvasir_fleet::HealthSpec::default();
+        let spec =
+            FleetSpec { pools, scrape_interval, connect_timeout, seed, decision_log, health };
         let fleet = Fleet::start(spec, inventory)?;
         let settings = Settings {
             max_body_bytes: 1 << 20,
             decision_headers: true,
             forward_paths: Vec::new(),
-            connect_timeout,
-            max_head_bytes: kvasir_proxy::DEFAULT_HEAD_BYTES,
             tokenizer_threads: std::thread::available_parallelism().map_or(1, usize::from),
+            forwarded_headers: kvasir_proxy::ForwardedHeaders::default(),
+            client_keys: None,
+            retries: kvasir_proxy::Retries::default(),
         };
         // The fleet's own families are on the page all the same.
         let app = Arc::new(App::new(settings, fleet, Arc::new(String::new)));
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        let listener = Listener::bind(&ListenSettings::at(address));
         let listener = listener.context("no port for the gateway")?;
         let url = format!("http://{}", listener.local_addr()?);
         let (stop, stopped) = oneshot::channel();
@@ -128,7 +132,11 @@ impl Gateway {
         let Self { stop, task, .. } = self;
         // Gone already is what is wanted.
         let _ = stop.send(());
-        if let Err(error) = task.await {
+        let ended = match task.await {
+            Ok(ended) => ended.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(error) = ended {
             super::note(&format!("the gateway ended badly: {error}"));
         }
     }

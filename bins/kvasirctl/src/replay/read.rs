@@ -65,6 +65,12 @@ fn read(
     take: &mut impl FnMut(Place<'_>, &Line) -> Result<(), String>,
 ) -> Result<bool, Unreadable> {
     let failed = |error: std::io::Error| Unreadable(format!("{}: {error}", file.display()));
+    if file.is_dir() {
+        let name = file.display();
+        return Err(Unreadable(format!(
+            "{name}: a directory: give the files of one pool in it, {name}/MODEL.*.jsonl"
+        )));
+    }
     let mut reader = BufReader::with_capacity(1 << 18, File::open(file).map_err(failed)?);
     let mut text = Vec::new();
     for line in 1.. {

@@ -1,4 +1,8 @@
 //! `consistent_hash`: requests with one key go to one endpoint, whatever its load.
+//!
+//! As rolter's, with `LoxiLB`'s parts of a key (adapter, salt, tools). Theirs are rings of virtual
+//! nodes; this is rendezvous hashing ([`crate::hashed`]): with `u(key, e)` in (0, 1] a hash of the key
+//! and the endpoint's id, the least `-ln(u(key, e)) / weight(e)` wins.
 
 use serde::{Deserialize, Serialize};
 

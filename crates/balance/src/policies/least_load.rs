@@ -1,4 +1,12 @@
 //! `least_load`: the fewest requests in hand, or the least of a blend of the engine's own figures.
+//!
+//! The lowest wins, what ties by requests in flight, then queued prompt tokens, then chance:
+//!
+//! ```text
+//! in_flight   requests in flight                       LoxiLB's Tier 2, less its queue read late
+//! e4          queue + 10 * kv + latency_ms / 100       ExaMLOps E4 (ADR 0039)
+//! adr_0143    queue + 0.5 * running + 10 * kv          ExaMLOps ADR 0143
+//! ```
 
 use serde::{Deserialize, Serialize};
 

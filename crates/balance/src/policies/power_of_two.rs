@@ -1,4 +1,8 @@
 //! `power_of_two`: the less loaded of two drawn at random.
+//!
+//! As rolter's, after Mitzenmacher's *power of two choices*: `argmin` of `(requests in flight, queued
+//! prompt tokens)` over two different candidates, every pair with the same chance. It comes close to
+//! the least load and does not herd where several gateways see the same stale figures.
 
 use crate::choice::{Choice, Reason};
 use crate::policy::{Moment, Policy};

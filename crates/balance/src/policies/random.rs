@@ -1,4 +1,7 @@
 //! `random`: any candidate, whatever it holds or does.
+//!
+//! Each of `n` candidates with probability `1 / n`, as rolter's. The chance is the decision's seed,
+//! so that a logged choice can be made again.
 
 use crate::choice::{Choice, Reason};
 use crate::policy::{Moment, Policy};

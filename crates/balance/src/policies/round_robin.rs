@@ -1,4 +1,8 @@
 //! `round_robin`: each candidate in turn.
+//!
+//! The candidate at place `t mod n`, of `n` candidates, for the `t`-th request from 0, as rolter's
+//! (its default) and `LoxiLB`'s. The turn is one for all requests: where candidates come and go,
+//! nobody is made up for.
 
 use crate::choice::{Choice, Reason};
 use crate::policy::{Moment, Policy};

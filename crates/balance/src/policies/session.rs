@@ -1,4 +1,8 @@
 //! `session`: a conversation stays with one endpoint, whatever its load.
+//!
+//! As `LoxiLB`'s `persist` and rolter's session affinity: `pin(conversation)` while it is remembered
+//! (by default 300 s after its last request), else rendezvous hashing of the name: the least
+//! `-ln(u(key, e)) / weight(e)` ([`crate::hashed`]). A conversation is its name and the cache salt.
 
 use crate::choice::{Choice, Reason};
 use crate::hashed::{self, HashKey, KeyParts};

@@ -1,4 +1,10 @@
 //! `weighted`: each candidate as often as its weight says, spread evenly over time.
+//!
+//! nginx's smooth weighted round robin. For each request, of weights `w(e)` with the sum `W`:
+//!
+//! ```text
+//! g(e) += w(e) for all;  take the first e with the largest g(e);  g(e) -= W
+//! ```
 
 use std::collections::HashMap;
 

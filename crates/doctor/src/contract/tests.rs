@@ -97,7 +97,7 @@ fn recorded(path: &Path, name: &str) {
             facts.card.adapters.push(Adapter { name: text("id").unwrap(), path: text("root") });
         }
     }
-    let mut target = Target::new(facts.authority.clone());
+    let mut target = Target::new(facts.origin.authority().clone());
     let seed = Some(setting("pythonhashseed").to_owned()).filter(|seed| seed != "unset");
     target.expected.algorithm = Some(setting("algo").to_owned());
     target.expected.seed = Some(seed);
@@ -141,7 +141,7 @@ fn adapters_of_different_paths_are_verified_and_strangers_named() {
     let adapter =
         |name: &str, path: &str| Adapter { name: name.to_owned(), path: Some(path.to_owned()) };
     facts.card.adapters = vec![adapter("a", "/a"), adapter("b", "/b")];
-    let target = Target::new(facts.authority.clone());
+    let target = Target::new(facts.origin.authority().clone());
     let legs = judge(&target, &facts, &heard(&events));
     says(&legs, LegName::HashContract, Verdict::Ok, "9 of 9 blocks verified, with lora");
 
@@ -170,7 +170,7 @@ fn expectations_that_no_hash_can_meet_are_not_passed_over() {
     let found = Found::Sglang { generations, format: None };
     let (form, block_size, verified, checked) = (HashForm::Int, 16, 3, 3);
     let fits = [Match { found, form, block_size, verified, checked }];
-    let mut target = Target::new(plain().authority);
+    let mut target = Target::new(plain().origin.authority().clone());
     assert_eq!(hash::not_compared(&target, &fits), None);
     target.expected.algorithm = Some("sha256".to_owned());
     assert!(hash::not_compared(&target, &fits).is_some());
@@ -183,7 +183,7 @@ fn expectations_that_no_hash_can_meet_are_not_passed_over() {
 fn metrics_and_hashes_that_name_different_algorithms_are_off() {
     let events = heard(&[event(&sha256(), &tokens(0), None)]);
     let mut facts = plain();
-    let target = Target::new(facts.authority.clone());
+    let target = Target::new(facts.origin.authority().clone());
     facts.cache.algorithm = Some("sha256".to_owned());
     says(&judge(&target, &facts, &events), LegName::HashContract, Verdict::Ok, "3 of 3");
     facts.cache.algorithm = Some("xxhash".to_owned());
@@ -198,7 +198,7 @@ fn blocks_that_do_not_fit_are_off() {
     let wrong = stored(&[1, 2, 3], None, &tokens(500)).field("extra_keys", keys);
     let events = [event(&contract, &tokens(0), None), wrong];
     let facts = plain();
-    let target = Target::new(facts.authority.clone());
+    let target = Target::new(facts.origin.authority().clone());
     let legs = judge(&target, &facts, &heard(&events));
     says(&legs, LegName::HashContract, Verdict::Off, "1 blocks do not fit");
 }
@@ -214,7 +214,7 @@ fn without_a_first_block_the_seed_is_open() {
         .field("parent_block_hash", bytes(0))
         .field("extra_keys", Msgpack::Array(vec![Msgpack::Nil; 2]));
     let facts = plain();
-    let target = Target::new(facts.authority.clone());
+    let target = Target::new(facts.origin.authority().clone());
     let legs = judge(&target, &facts, &heard(&[rest]));
     let text = "no heard event begins a chain; sha256, seed unknown";
     says(&legs, LegName::HashContract, Verdict::Unknown, text);
@@ -223,7 +223,7 @@ fn without_a_first_block_the_seed_is_open() {
 #[test]
 fn sizes_that_differ_are_all_named() {
     let mut facts = plain();
-    let target = Target::new(facts.authority.clone());
+    let target = Target::new(facts.origin.authority().clone());
     let events = heard(&[stored(&[1], None, &[7; 16])]);
     facts.cache.block_size = Some(32);
     let legs = judge(&target, &facts, &events);
@@ -242,7 +242,7 @@ fn sizes_that_differ_are_all_named() {
 fn lookahead_and_other_groups_are_named() {
     use kvasir_inventory::{SuspectReason, Trust};
     let facts = plain();
-    let target = Target::new(facts.authority.clone());
+    let target = Target::new(facts.origin.authority().clone());
     let ahead = Msgpack::Array(vec![Msgpack::Array(vec![9.into()])]);
     let event = stored(&[1], None, &[7; 16]);
     let mut events = heard(&[event.clone().field("lookahead_token_ids", ahead)]);

@@ -1,7 +1,7 @@
 //! Telling engines apart, and what their versions mean.
 
 use http::StatusCode;
-use http::uri::Authority;
+use kvasir_fleet::Origin;
 use kvasir_fleet::{EngineClient, samples};
 use kvasir_kv_hash::vllm::{Generation, Version};
 use serde_json::Value;
@@ -42,11 +42,11 @@ const OWNERS: [(&str, EngineKind); 5] = [
 /// only it serves. `version` is what `GET /version` said.
 pub(super) async fn identify(
     client: &EngineClient,
-    authority: &Authority,
+    origin: &Origin,
     page: &str,
     version: Option<String>,
 ) -> Identity {
-    let ask = |path| json(client, authority, path);
+    let ask = |path| json(client, origin, path);
     let mut told = by_families(page);
     if told.is_none() {
         told = ask("/v1/models").await.as_ref().and_then(by_owner);
@@ -99,8 +99,8 @@ fn text(object: &Value, key: &str) -> Option<String> {
     object.get(key)?.as_str().map(str::to_owned)
 }
 
-async fn json(client: &EngineClient, authority: &Authority, path: &str) -> Option<Value> {
-    match client.get(authority, path, None).await {
+async fn json(client: &EngineClient, origin: &Origin, path: &str) -> Option<Value> {
+    match client.get(origin, path, None).await {
         Ok((StatusCode::OK, body)) => serde_json::from_slice(&body).ok(),
         _ => None,
     }

@@ -54,9 +54,9 @@ impl Engine {
     /// Asks what the engine is. Only `/v1/models` must answer.
     pub(super) async fn ask(recording: &Recording) -> Result<Self, RecordError> {
         let client = EngineClient::new(CONNECT_TIMEOUT).with_headers(recording.headers.clone());
-        let authority = &recording.authority;
+        let origin = &recording.origin;
         let path = "/v1/models";
-        let answered = client.get(authority, path, None).await;
+        let answered = client.get(origin, path, None).await;
         let (status, body) = answered.map_err(|error| RecordError::Engine { path, error })?;
         let wrong = |error| RecordError::Engine { path, error };
         if status != StatusCode::OK {
@@ -64,8 +64,8 @@ impl Engine {
         }
         let card = EngineCard::from_models(&body)
             .map_err(|e| wrong(ProbeError::Content { path, why: e.to_string() }))?;
-        let version = client.get(authority, "/version", None).await;
-        let sources = client.get(authority, "/kv_event_sources", None).await;
+        let version = client.get(origin, "/version", None).await;
+        let sources = client.get(origin, "/kv_event_sources", None).await;
         let told = sources.as_ref().ok().filter(|(status, _)| *status == StatusCode::OK);
         let told = told.map(|(_, body)| parsed(body)).unwrap_or_default();
         let publishers = publishers(recording, &told)?;
@@ -77,7 +77,7 @@ impl Engine {
             "recorder": concat!("kvasirctl ", env!("CARGO_PKG_VERSION")),
             "version": version["version"],
             "block_size": cache.as_ref().and_then(|cache| cache.get("block_size")),
-            "base": format!("http://{authority}"),
+            "base": origin.url(),
             "endpoint": first.map(|config| config.address.to_string()),
             "replay": first.and_then(|config| config.replay.as_ref()).map(ToString::to_string),
             "started": seconds(SystemTime::now()),
@@ -102,14 +102,14 @@ impl Engine {
         all.extend(headers.clone());
         let client = self.client.clone().with_headers(all);
         let body = Bytes::from(body.to_string());
-        let authority = &self.recording.authority;
-        let (status, body) = client.post_json(authority, path, body, ANSWER_TIMEOUT).await?;
+        let origin = &self.recording.origin;
+        let (status, body) = client.post_json(origin, path, body, ANSWER_TIMEOUT).await?;
         Ok(Answer { status: status.as_u16(), body: parsed(&body) })
     }
 
     /// The values of a few series; empty where there are none.
     pub(super) async fn metrics(&self) -> Value {
-        let asked = self.client.get(&self.recording.authority, "/metrics", None).await;
+        let asked = self.client.get(&self.recording.origin, "/metrics", None).await;
         let page = asked.map(|(_, body)| String::from_utf8_lossy(&body).into_owned());
         let page = page.unwrap_or_default();
         let values = samples(&page).filter(|sample| FAMILIES.contains(&sample.name));
@@ -154,7 +154,7 @@ fn config(
     replay: Option<&str>,
     topic: &str,
 ) -> Result<SubscriberConfig, RecordError> {
-    let host = recording.authority.host();
+    let host = recording.origin.authority().host();
     let resolve = |what, address: &str| {
         Address::resolve(address, host).map_err(|error| RecordError::Address {
             what,
@@ -171,7 +171,7 @@ fn config(
 
 /// The labels of `vllm:cache_config_info`.
 async fn cache_config(client: &EngineClient, recording: &Recording) -> Option<Map<String, Value>> {
-    let (_, body) = client.get(&recording.authority, "/metrics", None).await.ok()?;
+    let (_, body) = client.get(&recording.origin, "/metrics", None).await.ok()?;
     let page = String::from_utf8_lossy(&body);
     let sample = samples(&page).find(|sample| sample.name == "vllm:cache_config_info")?;
     Some(sample.labels().map(|(name, value)| (name.to_owned(), value.into())).collect())

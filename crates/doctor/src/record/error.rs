@@ -41,7 +41,13 @@ pub enum RecordError {
     Deaf,
     /// The recording cannot be written.
     #[error("cannot write the recording: {0}")]
-    Write(#[from] std::io::Error),
+    Write(std::io::Error),
+}
+
+impl From<std::io::Error> for RecordError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Write(error)
+    }
 }
 
 /// Why a file of prompts cannot be used.

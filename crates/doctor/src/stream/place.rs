@@ -78,7 +78,7 @@ fn given(
     told: &str,
     sources: &[EventSource],
 ) -> Result<Place, Vec<Leg>> {
-    let host = facts.authority.host();
+    let host = facts.origin.authority().host();
     let publisher = Address::resolve(told, host).map_err(|error| unusable(&error))?;
     let same = sources
         .iter()
@@ -115,7 +115,7 @@ fn named(
     rest: &[EventSource],
     here: bool,
 ) -> Result<Place, Vec<Leg>> {
-    let host = facts.authority.host();
+    let host = facts.origin.authority().host();
     let told = source.publisher.clone();
     let connects = facts.kind == EngineKind::Vllm && connects(&told);
     let publisher = Address::resolve(&told, host).map_err(|error| unusable(&error))?;

@@ -80,7 +80,7 @@ pub(super) async fn tokenize(
         }
         _ => Bytes::copy_from_slice(&own.body),
     };
-    let sent = facts.client.post_json(&facts.authority, "/tokenize", body, target.patience).await;
+    let sent = facts.client.post_json(&facts.origin, "/tokenize", body, target.patience).await;
     let (status, body) = sent.map_err(|error| Unanswered::Broken(error.to_string()))?;
     match status {
         StatusCode::OK => match serde_json::from_slice::<Tokens>(&body) {

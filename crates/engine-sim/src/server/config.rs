@@ -149,7 +149,7 @@ impl SimServerConfig {
 pub enum SimServerError {
     /// The engine cannot be started so.
     #[error("engine: {0}")]
-    Engine(#[from] ConfigError),
+    Engine(ConfigError),
     /// A setting that cannot be used.
     #[error("{name}: {why}")]
     Setting {
@@ -160,24 +160,36 @@ pub enum SimServerError {
     },
     /// The tokenizer of `root` cannot be used.
     #[error("root: {0}")]
-    Tokenizer(#[from] kvasir_prompt::LoadError),
+    Tokenizer(kvasir_prompt::LoadError),
     /// The HTTP address cannot be bound.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
         address: SocketAddr,
         /// What the system said.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// An event or replay socket cannot be bound.
-    #[error("cannot bind {endpoint}: {source}")]
+    #[error("cannot bind {endpoint}: {error}")]
     Bind {
         /// The endpoint.
         endpoint: String,
         /// What libzmq said.
-        source: zmq::Error,
+        error: zmq::Error,
     },
     /// No thread to be had.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
+}
+
+impl From<ConfigError> for SimServerError {
+    fn from(error: ConfigError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<kvasir_prompt::LoadError> for SimServerError {
+    fn from(error: kvasir_prompt::LoadError) -> Self {
+        Self::Tokenizer(error)
+    }
 }

@@ -149,7 +149,7 @@ impl Worker {
     /// Opens the sockets; `patient` waits for ports that are taken.
     fn open(&mut self, patient: bool) -> Result<(), SimServerError> {
         let failed =
-            |endpoint: &str, source| SimServerError::Bind { endpoint: endpoint.to_owned(), source };
+            |endpoint: &str, error| SimServerError::Bind { endpoint: endpoint.to_owned(), error };
         let open = |kind, hwm: Option<i32>, endpoint: &str| {
             let socket = self.context.socket(kind)?;
             socket.set_linger(0)?;

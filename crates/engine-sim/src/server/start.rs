@@ -35,7 +35,7 @@ pub(super) async fn start(
 ) -> Result<(Arc<State>, TcpListener), SimServerError> {
     let plan = config.plan()?;
     let text = Text::load(config.root.as_deref()).await?;
-    let listen = |source| SimServerError::Listen { address: config.listen, source };
+    let listen = |error| SimServerError::Listen { address: config.listen, error };
     let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
     let address = listener.local_addr().map_err(listen)?;
     let faults = Arc::new(Faults::default());
@@ -86,7 +86,7 @@ async fn publishers(
     loop {
         match try_publishers(config, plan, events, faults).await {
             // The ports after a free one need not be free.
-            Err(SimServerError::Bind { source: zmq::Error::EADDRINUSE, .. })
+            Err(SimServerError::Bind { error: zmq::Error::EADDRINUSE, .. })
                 if chosen && config.ranks > 1 && attempt < PORT_ATTEMPTS =>
             {
                 attempt += 1;
@@ -107,7 +107,7 @@ async fn try_publishers(
     for rank in 0..config.ranks {
         let taken = || SimServerError::Bind {
             endpoint: format!("the ports of rank {rank}"),
-            source: zmq::Error::EADDRINUSE,
+            error: zmq::Error::EADDRINUSE,
         };
         let replay = match &bases.1 {
             Some(replay) => Some(replay.of_rank(rank).ok_or_else(taken)?),

@@ -6,8 +6,9 @@ use kvasir_kv_hash::KeySpace;
 
 use super::*;
 use crate::identity::BlockIdentity;
-use crate::pending::{Chain, PendingPrefixes, PromptKeys};
-use crate::ranks::Ranks;
+use crate::pending::{Chain, PromptKeys};
+use crate::pool::Shared;
+use crate::ranks::{Configured, Ranks};
 use crate::spec::RankAddressing;
 use crate::test_events::{self, batch};
 
@@ -42,10 +43,11 @@ fn work_is_long_by_the_blocks_it_is_about() {
 #[test]
 fn another_block_size_ends_what_was_computed_and_what_was_predicted() {
     let inventory = Arc::new(Inventory::new(KeySpace::fixed(), Limits::default()));
-    let (authority, pending) = ("engine:1".parse().unwrap(), Arc::<PendingPrefixes>::default());
+    let (authority, shared) =
+        (http::uri::Authority::from_static("engine:1"), Shared::new(Arc::clone(&inventory)));
     let (addressing, identity) = (RankAddressing::None, BlockIdentity::Tokens);
     let ranks =
-        Ranks::new(authority, addressing, None, identity, Arc::clone(&inventory), pending).unwrap();
+        Ranks::new(authority.into(), addressing, Configured::default(), identity, shared).unwrap();
     let endpoint = Arc::clone(&ranks.endpoints()[0]);
     let stream = Arc::clone(&endpoint.streams()[0]);
     let to = Followed { endpoint: Arc::clone(&endpoint), stream: Arc::clone(&stream) };

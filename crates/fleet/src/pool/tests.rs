@@ -1,57 +1,56 @@
 //! Bursts of one new prefix over engines that say nothing meanwhile.
 
 use kvasir_balance::{PolicyKind, SelectionSpec};
-use kvasir_inventory::Limits;
+use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;
 
 use super::*;
 use crate::card::{Adapter, EngineCard, ServedModel};
 use crate::identity::BlockIdentity;
+use crate::ranks::Configured;
+use crate::selecting::Selecting;
 use crate::spec::RankAddressing;
+use crate::spec::TokenSpec;
 
 const BLOCK: u32 = 16;
 
 struct Scene {
     engines: Vec<Arc<Ranks>>,
-    inventory: Arc<Inventory>,
-    pending: Arc<PendingPrefixes>,
+    shared: Shared,
 }
 
 impl Scene {
     /// Engines without events that say whether they cache prefixes.
     fn new(count: u16, prefix_caching: Option<bool>) -> Self {
         let inventory = Arc::new(Inventory::new(KeySpace::fixed(), Limits::default()));
-        let pending = Arc::<PendingPrefixes>::default();
+        let shared = Shared::new(inventory);
         let model = ServedModel { id: "m".to_owned(), root: None, max_model_len: None };
         let adapter = Adapter { name: "a".to_owned(), path: None };
         let (models, adapters) = (vec![model], vec![adapter]);
         let card = EngineCard { models, adapters, prefix_caching, ..EngineCard::default() };
         let engine = |port: u16| {
-            let authority = format!("engine:{port}").parse().unwrap();
-            let (inventory, pending) = (Arc::clone(&inventory), Arc::clone(&pending));
-            let none = RankAddressing::None;
+            let authority: http::uri::Authority = format!("engine:{port}").parse().unwrap();
+            let (none, configured) = (RankAddressing::None, Configured::default());
+            let identity = BlockIdentity::Tokens;
             let ranks =
-                Ranks::new(authority, none, None, BlockIdentity::Tokens, inventory, pending)
-                    .unwrap();
+                Ranks::new(authority.into(), none, configured, identity, shared.clone()).unwrap();
             ranks.engine().set_card(card.clone());
             ranks.endpoints()[0].set_block_size(BLOCK);
             Arc::new(ranks)
         };
-        Self { engines: (1..=count).map(engine).collect(), inventory, pending }
+        Self { engines: (1..=count).map(engine).collect(), shared }
     }
 
     fn pool(&self, policy: PolicyKind) -> Pool {
-        Pool::new(
-            "m".to_owned(),
-            &SelectionSpec::of(policy),
-            None,
-            self.engines.clone(),
-            Arc::new(ModelPrompts::new("m".to_owned(), None, kvasir_prompt::Limits::default())),
-            TokenSpec::default(),
-            Caches { inventory: Arc::clone(&self.inventory), pending: Arc::clone(&self.pending) },
-            1,
-            None,
-        )
+        self.pool_of(&SelectionSpec::of(policy))
+    }
+
+    fn pool_of(&self, selection: &SelectionSpec) -> Pool {
+        let prompts = ModelPrompts::new("m".to_owned(), None, kvasir_prompt::Limits::default());
+        let selecting = Selecting::new(selection, 1, None);
+        let state = PoolState::new(selecting, prompts, TokenSpec::default());
+        let (timeouts, shared) = (crate::spec::Timeouts::default(), self.shared.clone());
+        Pool::new("m".to_owned(), None, timeouts, self.engines.clone(), shared, state)
     }
 
     fn endpoint(&self, place: usize) -> Arc<Endpoint> {
@@ -208,4 +207,82 @@ fn pools_share_it_and_salts_adapters_and_block_sizes_do_not() {
     held.reservation.endpoint().set_block_size(32);
     scene.engines.iter().for_each(|engine| engine.endpoints()[0].set_block_size(32));
     assert_eq!(pending(&pool, &tokens), 0);
+}
+
+/// In flight at the busiest and the idlest engine.
+fn spread(scene: &Scene) -> (u32, u32) {
+    let in_flight = (0..scene.engines.len()).map(|place| scene.endpoint(place).in_flight());
+    let in_flight: Vec<u32> = in_flight.collect();
+    (*in_flight.iter().max().unwrap(), *in_flight.iter().min().unwrap())
+}
+
+#[test]
+fn every_choice_of_a_pool_sees_all_before() {
+    let scene = Scene::new(3, None);
+    let pool = scene.pool(PolicyKind::LeastLoad);
+    let held = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    let chosen = choose(&pool, &plain(&[vec![1; 20]]));
+                    held.lock().unwrap().push(chosen);
+                    let (busiest, idlest) = spread(&scene);
+                    // Those that are between the reads of this check count too.
+                    assert!(busiest - idlest <= 1 + 4, "{busiest} {idlest}");
+                }
+            });
+        }
+    });
+    assert_eq!(spread(&scene), (400, 400));
+}
+
+/// See the documentation of [`Pool::choose`]: a choice may miss what other pools commit while it is
+/// made, and nothing else.
+#[test]
+fn pools_that_share_engines_overcommit_by_what_others_decide_meanwhile() {
+    use std::sync::atomic::AtomicU32;
+    let scene = Scene::new(3, None);
+    let pools: Vec<Pool> = (0..4).map(|_| scene.pool(PolicyKind::LeastLoad)).collect();
+    let (begun, most) = (AtomicU32::new(0), AtomicU32::new(0));
+    let held = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for pool in &pools {
+            let (begun, most, held) = (&begun, &most, &held);
+            scope.spawn(move || {
+                for _ in 0..300 {
+                    let before = begun.fetch_add(1, Ordering::SeqCst);
+                    let chosen = choose(pool, &plain(&[vec![1; 20]]));
+                    let others = begun.load(Ordering::SeqCst) - before - 1;
+                    most.fetch_max(others + 3, Ordering::SeqCst);
+                    held.lock().unwrap().push(chosen);
+                }
+            });
+        }
+    });
+    let (busiest, idlest) = spread(&scene);
+    let most = most.into_inner();
+    assert!(busiest - idlest <= 1 + most, "{busiest} {idlest}: {most} meanwhile");
+    drop(held);
+    assert_eq!(spread(&scene), (0, 0));
+}
+
+#[test]
+fn an_answer_that_comes_as_a_whole_stops_queueing_when_its_prefill_should_be_over() {
+    let scene = Scene::new(1, None);
+    let pool = scene.pool(PolicyKind::LeastLoad);
+    let prompts = [vec![1; 200]];
+    let evidence = pool.evidence(&plain(&prompts)).answered_whole();
+    let whole = pool.choose("m", &evidence, &[]).unwrap();
+    let streamed = choose(&pool, &plain(&prompts));
+    let endpoint = scene.endpoint(0);
+    let end = Instant::now() + Duration::from_secs(10);
+    while endpoint.decoding() == 0 {
+        assert!(Instant::now() < end, "200 tokens take milliseconds");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!((endpoint.in_flight(), endpoint.queued_prefill_tokens()), (2, 200));
+    drop((whole, streamed));
+    let seen = (endpoint.in_flight(), endpoint.queued_prefill_tokens(), endpoint.decoding());
+    assert_eq!(seen, (0, 0, 0));
 }

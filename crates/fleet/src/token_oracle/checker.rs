@@ -15,6 +15,7 @@ use crate::endpoint::Endpoint;
 use crate::engine_client::EngineClient;
 use crate::kind::EngineKind;
 use crate::pool::Pool;
+use crate::seat::Seat;
 use crate::spec::ParityMode;
 use crate::tokenizer::PromptState;
 
@@ -30,7 +31,7 @@ const SOON: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Checker {
     /// A pool that is gone needs none.
-    pool: Weak<Pool>,
+    seat: Weak<Seat>,
     client: EngineClient,
     mode: ParityMode,
     /// The tokenizer the comparisons are of.
@@ -56,10 +57,11 @@ enum Round {
 
 impl Checker {
     /// The checker of a pool, if it is to have one.
-    pub(crate) fn of(pool: &Arc<Pool>, asked_by: &EngineClient) -> Option<Self> {
+    pub(crate) fn of(seat: &Arc<Seat>, asked_by: &EngineClient) -> Option<Self> {
+        let pool = seat.pool();
         let mode = pool.token_oracle().mode;
         (mode != ParityMode::Off).then(|| Self {
-            pool: Arc::downgrade(pool),
+            seat: Arc::downgrade(seat),
             client: client(asked_by, pool.authorization()),
             mode,
             renderer: Weak::new(),
@@ -73,7 +75,7 @@ impl Checker {
     pub(crate) async fn run(mut self) {
         loop {
             tokio::time::sleep(LOOK).await;
-            let Some(pool) = self.pool.upgrade() else { return };
+            let Some(pool) = self.seat.upgrade().map(|seat| seat.pool()) else { return };
             let state = pool.prompts().state();
             let PromptState::Ready(renderer) = &*state else { continue };
             if self.renderer.as_ptr() != Arc::as_ptr(renderer) {
@@ -126,7 +128,7 @@ impl Checker {
             if own.len() as u64 > longest {
                 continue;
             }
-            let told = match ask(&self.client, engine.authority(), body).await {
+            let told = match ask(&self.client, &engine.origin(), body).await {
                 Answer::Ids(ids) => ids,
                 Answer::Refused => {
                     parity.note_skipped(part);
@@ -168,7 +170,7 @@ impl Checker {
         let Some(engine) = engine(pool, |engine| is_idle(engine) && takes(engine)) else {
             return parity.put_back(part, sample);
         };
-        match ask(&self.client, engine.authority(), question).await {
+        match ask(&self.client, &engine.origin(), question).await {
             Answer::Ids(told) => {
                 let (model, endpoint, case) = (pool.model(), engine.url(), "request");
                 let compared = Compared { model, endpoint, case, own: &sample.ids, engine: &told };

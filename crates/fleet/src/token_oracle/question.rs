@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use kvasir_upstream::Origin;
 use serde::Deserialize;
 
 use crate::engine_client::EngineClient;
@@ -38,7 +38,7 @@ pub(super) fn client(client: &EngineClient, key: Option<&HeaderValue>) -> Engine
     client.clone().with_headers(HeaderMap::from_iter([agent].into_iter().chain(key)))
 }
 
-pub(super) async fn ask(client: &EngineClient, engine: &Authority, body: Vec<u8>) -> Answer {
+pub(super) async fn ask(client: &EngineClient, engine: &Origin, body: Vec<u8>) -> Answer {
     let sent = client.post_json(engine, PATH, Bytes::from(body), PATIENCE).await;
     let (status, body) = match sent {
         Ok(answer) => answer,

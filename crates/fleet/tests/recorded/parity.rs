@@ -51,7 +51,7 @@ impl Scene {
             ..EngineConfig::default()
         });
         let engine = engine.await.unwrap();
-        let authority = engine.addr().to_string().parse().unwrap();
+        let authority: http::uri::Authority = engine.addr().to_string().parse().unwrap();
         let pool = PoolSpec {
             model: parent.clone(),
             selection: SelectionSpec::of(PolicyKind::Latency),
@@ -60,6 +60,7 @@ impl Scene {
             tokens: TokenSpec { parity: ParityMode::Off, ..TokenSpec::default() },
             rank_addressing: RankAddressingKind::None,
             identity: kvasir_fleet::BlockIdentity::Tokens,
+            timeouts: kvasir_fleet::Timeouts::default(),
             endpoints: vec![EndpointSpec::at(authority)],
         };
         let spec = FleetSpec {
@@ -68,6 +69,7 @@ impl Scene {
             connect_timeout: Duration::from_secs(5),
             seed: 1,
             decision_log: None,
+            health: kvasir_fleet::HealthSpec::default(),
         };
         let inventory = Arc::new(Inventory::new(KeySpace::fixed(), Limits::default()));
         let fleet = Fleet::start(spec, inventory).unwrap();

@@ -73,7 +73,13 @@ pub struct PolledBlock {
 /// An answer that is no list of numbered events.
 #[derive(Debug, thiserror::Error)]
 #[error("not a list of events: {0}")]
-pub struct PollError(#[from] serde_json::Error);
+pub struct PollError(serde_json::Error);
+
+impl From<serde_json::Error> for PollError {
+    fn from(error: serde_json::Error) -> Self {
+        Self(error)
+    }
+}
 
 #[derive(Deserialize)]
 struct Envelope<'a> {

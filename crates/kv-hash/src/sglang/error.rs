@@ -34,7 +34,7 @@ pub enum ContractError {
     },
     /// The contract cannot be reproduced outside the engine's process.
     #[error("unknowable: {0}")]
-    Unknowable(#[from] Unknowable),
+    Unknowable(Unknowable),
     /// A page has at least one token.
     #[error("page size 0: a page has at least one token")]
     ZeroPageSize,
@@ -56,6 +56,12 @@ pub enum ContractError {
         /// The token.
         token: u64,
     },
+}
+
+impl From<Unknowable> for ContractError {
+    fn from(error: Unknowable) -> Self {
+        Self::Unknowable(error)
+    }
 }
 
 /// What only the engine's process knows, and what to do instead.

@@ -25,7 +25,7 @@ pub enum ContractError {
     },
     /// The contract cannot be reproduced outside the engine's process.
     #[error("unknowable: {0}")]
-    Unknowable(#[from] Unknowable),
+    Unknowable(Unknowable),
     /// A block has at least one token.
     #[error("block size 0: a block has at least one token")]
     ZeroBlockSize,
@@ -46,6 +46,12 @@ pub enum ContractError {
         /// Index in the request's items.
         index: usize,
     },
+}
+
+impl From<Unknowable> for ContractError {
+    fn from(error: Unknowable) -> Self {
+        Self::Unknowable(error)
+    }
 }
 
 /// What only the engine's process knows, and what to do instead.

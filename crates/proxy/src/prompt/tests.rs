@@ -16,6 +16,7 @@ async fn ids_of_a_header_are_never_exact_and_no_more_than_the_limit() {
         tokens,
         rank_addressing: RankAddressingKind::None,
         identity: BlockIdentity::Tokens,
+        timeouts: kvasir_fleet::Timeouts::default(),
         endpoints: Vec::new(),
     };
     let spec = FleetSpec {
@@ -24,6 +25,7 @@ async fn ids_of_a_header_are_never_exact_and_no_more_than_the_limit() {
         connect_timeout: Duration::from_secs(1),
         seed: 1,
         decision_log: None,
+        health: kvasir_fleet::HealthSpec::default(),
     };
     let inventory = Inventory::new(kvasir_kv_hash::KeySpace::fixed(), Limits::default());
     let fleet = Fleet::start(spec, Arc::new(inventory)).unwrap();

@@ -89,3 +89,36 @@ fn names_parse_back_and_unknown_ones_list_what_exists() {
     let error = "best".parse::<SimPolicy>().unwrap_err().to_string();
     assert!(error.contains("`latency`") && error.contains("`dynamo`"), "{error}");
 }
+
+#[test]
+fn options_are_told_where_they_are_not_the_defaults() {
+    for (text, name) in [
+        (r#"{"name":"precise_cache_aware"}"#, "precise_cache_aware"),
+        (r#"{"name":"precise_cache_aware","blend":"hard"}"#, "precise_cache_aware"),
+        (
+            r#"{"name":"precise_cache_aware","blend":"adaptive_soft"}"#,
+            "precise_cache_aware(blend=adaptive_soft)",
+        ),
+        (r#"{"name":"least_load","score":"e4"}"#, "least_load(score=e4)"),
+        (
+            r#"{"name":"cache_aware","guard":{"imbalance":{"absolute":64,"relative":1.5}}}"#,
+            "cache_aware(guard.imbalance.absolute=64 guard.imbalance.relative=1.5)",
+        ),
+        (r#"{"name":"consistent_hash","key":{"by":"text"}}"#, "consistent_hash(key.by=text)"),
+    ] {
+        let policy: SimPolicy = text.parse().unwrap();
+        assert_eq!(policy.name(), name);
+    }
+    let other: SimPolicy = r#"{"name":"least_load","score":"e4"}"#.parse().unwrap();
+    assert_ne!(other, SimPolicy::from(PolicyKind::LeastLoad));
+    let plain: SimPolicy = r#"{"name":"least_load"}"#.parse().unwrap();
+    assert_eq!(plain, SimPolicy::from(PolicyKind::LeastLoad));
+    for (text, part) in [
+        ("{", "EOF"),
+        (r#"{"name":"lmetric"}"#, "unknown variant `lmetric`"),
+        (r#"{"name":"precise_cache_aware","blend":"warm"}"#, "unknown variant `warm`"),
+    ] {
+        let error = text.parse::<SimPolicy>().unwrap_err().to_string();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+}

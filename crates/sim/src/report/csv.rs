@@ -5,7 +5,7 @@ use super::{Comparison, PolicyReport};
 type Column = (&'static str, fn(&PolicyReport) -> String);
 
 const COLUMNS: &[Column] = &[
-    ("policy", |r| r.policy.to_owned()),
+    ("policy", |r| r.policy.clone()),
     ("token_hit_rate", |r| rate(r.token_hit_rate)),
     ("ideal_hit_rate", |r| rate(r.ideal_hit_rate)),
     ("predicted_hit_rate", |r| rate(r.predicted_hit_rate)),

@@ -33,9 +33,10 @@ pub fn json(comparison: &Comparison) -> String {
         // Plain numbers and text always make an object.
         _ => Map::new(),
     };
-    let policies = comparison.policies.iter().map(|report| {
-        (report.policy.to_owned(), serde_json::to_value(report).unwrap_or(Value::Null))
-    });
+    let policies = comparison
+        .policies
+        .iter()
+        .map(|report| (report.policy.clone(), serde_json::to_value(report).unwrap_or(Value::Null)));
     all.insert("policies".to_owned(), Value::Object(policies.collect()));
     serde_json::to_string_pretty(&Value::Object(all)).unwrap_or_default()
 }

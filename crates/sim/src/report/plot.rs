@@ -6,15 +6,16 @@ use std::fmt::Write as _;
 use super::{Comparison, PolicyReport};
 
 const WIDTH: f64 = 1_080.0;
-const HEIGHT: f64 = 760.0;
 /// A panel's place and size.
 type Frame = (f64, f64, f64, f64);
 const PANELS: [Frame; 4] = [
-    (70.0, 100.0, 440.0, 240.0),
-    (600.0, 100.0, 440.0, 240.0),
-    (70.0, 430.0, 440.0, 240.0),
-    (600.0, 430.0, 440.0, 240.0),
+    (70.0, 80.0, 440.0, 240.0),
+    (600.0, 80.0, 440.0, 240.0),
+    (70.0, 400.0, 440.0, 240.0),
+    (600.0, 400.0, 440.0, 240.0),
 ];
+/// The legend's first row, below the panels, and from one row to the next.
+const LEGEND: (f64, f64) = (700.0, 22.0);
 /// Colours that also those tell apart who see few of them.
 const COLOURS: [&str; 10] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b",
@@ -28,23 +29,24 @@ const POINTS: usize = 160;
 #[must_use]
 pub fn plot(comparison: &Comparison) -> String {
     let mut svg = String::new();
-    head(&mut svg, comparison);
+    let legend = Legend::of(comparison);
+    head(&mut svg, comparison, legend.height);
     distribution(&mut svg, PANELS[0], "Time to first token", comparison, |r| &r.ttfts);
     distribution(&mut svg, PANELS[1], "End-to-end time", comparison, |r| &r.e2es);
     hit_rates(&mut svg, PANELS[2], comparison);
     work(&mut svg, PANELS[3], comparison);
-    legend(&mut svg, comparison);
+    legend.draw(&mut svg, comparison);
     svg.push_str("</svg>\n");
     svg
 }
 
-fn head(svg: &mut String, comparison: &Comparison) {
+fn head(svg: &mut String, comparison: &Comparison, height: f64) {
     let _ = writeln!(
         svg,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-         width=\"{WIDTH}\" height=\"{HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+         width=\"{WIDTH}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"12\">"
     );
-    let _ = writeln!(svg, "<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>");
+    let _ = writeln!(svg, "<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>");
     let title = format!(
         "{}: {} requests, {} replicas, arrivals x {}",
         comparison.workload, comparison.requests, comparison.replicas, comparison.time_scale
@@ -56,16 +58,35 @@ fn colour(place: usize) -> &'static str {
     COLOURS[place % COLOURS.len()]
 }
 
-fn legend(svg: &mut String, comparison: &Comparison) {
-    let step = ((WIDTH - 100.0) / comparison.policies.len().max(1) as f64).min(190.0);
-    for (place, report) in comparison.policies.iter().enumerate() {
-        let x = 70.0 + place as f64 * step;
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{x:.1}\" y=\"52\" width=\"14\" height=\"14\" fill=\"{}\"/>",
-            colour(place)
-        );
-        text(svg, x + 20.0, 64.0, "start", 12, report.policy);
+/// Names and colours, as many in a row as fit.
+struct Legend {
+    places: Vec<(f64, f64)>,
+    /// Of the whole picture, which ends with it.
+    height: f64,
+}
+
+impl Legend {
+    fn of(comparison: &Comparison) -> Self {
+        let (left, right) = (PANELS[0].0, WIDTH - 40.0);
+        let (mut x, mut y) = (left, LEGEND.0);
+        let mut places = Vec::with_capacity(comparison.policies.len());
+        for report in &comparison.policies {
+            // Letters of this size are about so wide; a name that fits no row is cut by the edge.
+            let wide = 44.0 + 7.0 * report.policy.len() as f64;
+            if x > left && x + wide > right {
+                (x, y) = (left, y + LEGEND.1);
+            }
+            places.push((x, y));
+            x += wide;
+        }
+        Self { places, height: y + 30.0 }
+    }
+
+    fn draw(&self, svg: &mut String, comparison: &Comparison) {
+        for (n, (report, (x, y))) in comparison.policies.iter().zip(&self.places).enumerate() {
+            bar(svg, (*x, *y, 14.0, 14.0), colour(n));
+            text(svg, x + 20.0, y + 12.0, "start", 12, &report.policy);
+        }
     }
 }
 
@@ -124,8 +145,10 @@ fn hit_rates(svg: &mut String, frame: Frame, comparison: &Comparison) {
     for (place, report) in comparison.policies.iter().enumerate() {
         let (left, rate) = (x + slot * (place as f64 + 0.15), report.token_hit_rate);
         bar(svg, (left, up(rate), slot * 0.7, y + height - up(rate)), colour(place));
+        // Below the bars, where no line crosses them; where they are narrow, in two rows.
+        let row = if slot < 40.0 && place % 2 == 1 { 30.0 } else { 16.0 };
         let label = format!("{:.1} %", rate * 100.0);
-        text(svg, left + slot * 0.35, up(rate) - 5.0, "middle", 11, &label);
+        text(svg, left + slot * 0.35, y + height + row, "middle", 11, &label);
     }
     let ideal = up(comparison.ideal_hit_rate);
     let _ = writeln!(
@@ -148,6 +171,13 @@ fn work(svg: &mut String, frame: Frame, comparison: &Comparison) {
         line(svg, (x, up(share)), (x + width, up(share)), "#e0e0e0");
         text(svg, x - 6.0, up(share) + 4.0, "end", 11, &format!("{share:.2}"));
     }
+    let replicas = comparison.replicas.max(1);
+    let step = width / replicas.saturating_sub(1).max(1) as f64;
+    for rank in (0..replicas).step_by(replicas.div_ceil(16)) {
+        let at = x + step * rank as f64;
+        text(svg, at, y + height + 16.0, "middle", 11, &(rank + 1).to_string());
+    }
+    text(svg, x + width / 2.0, y + height + 32.0, "middle", 11, "replicas, by their work");
     for (place, report) in comparison.policies.iter().enumerate() {
         let mut work: Vec<f64> = report.work_by_replica.iter().map(|w| *w as f64).collect();
         work.sort_by(|a, b| b.total_cmp(a));
@@ -155,7 +185,6 @@ fn work(svg: &mut String, frame: Frame, comparison: &Comparison) {
         if mean <= 0.0 {
             continue;
         }
-        let step = width / work.len().saturating_sub(1).max(1) as f64;
         let points = work.iter().enumerate().map(|(n, w)| (x + step * n as f64, up(w / mean)));
         curve(svg, points, colour(place));
     }

@@ -22,12 +22,12 @@ const UNSHARED: u64 = 1 << 62;
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {error}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// Why not.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// A line is not understood.
     #[error("{}:{line}: {problem}", path.display())]
@@ -118,7 +118,7 @@ impl Workload {
     /// # Errors
     /// The first line that is not understood.
     pub fn read_trace(path: &Path) -> Result<Self, TraceError> {
-        let read = |source| TraceError::Read { path: path.to_owned(), source };
+        let read = |error| TraceError::Read { path: path.to_owned(), error };
         if std::fs::metadata(path).map_err(read)?.len() > MAX_BYTES {
             return Err(TraceError::TooLarge { path: path.to_owned() });
         }

@@ -176,7 +176,7 @@ fn saturation_is_where_answers_no_longer_follow() {
     for start in [1.0, 8.0] {
         options.time_scale = start;
         let found =
-            find_saturation(&requests, &options, policy("round_robin"), &mut |_, _| {}).unwrap();
+            find_saturation(&requests, &options, &policy("round_robin"), &mut |_, _| {}).unwrap();
         assert_eq!(found.state, SaturationState::Measured, "from {start}");
         // At x the replica answers 1 / (0.99 x) of what comes; 95 % of it at x = 1.063.
         assert!((1.01..1.10).contains(&found.time_scale), "from {start}: {found:?}");
@@ -188,6 +188,6 @@ fn saturation_is_where_answers_no_longer_follow() {
 fn requests_that_all_come_at_once_have_no_saturation() {
     let requests = (0..4).map(|n| asked(0.0, &[(n, 980)], 1)).collect();
     let found =
-        find_saturation(&workload(requests), &simple(1), policy("round_robin"), &mut |_, _| {});
+        find_saturation(&workload(requests), &simple(1), &policy("round_robin"), &mut |_, _| {});
     assert_eq!(found.unwrap().state, SaturationState::BelowRange);
 }

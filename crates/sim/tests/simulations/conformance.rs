@@ -13,7 +13,7 @@ fn options() -> Options {
 #[test]
 fn policies_that_know_caches_pass_and_the_control_fails() {
     for name in ["latency", "precise_cache_aware", "cache_aware"] {
-        let found = conformance(Tenants::default(), &options(), policy(name)).unwrap();
+        let found = conformance(Tenants::default(), &options(), &policy(name)).unwrap();
         assert!(found.passed, "{}", found.text());
         let (salted, unsalted) = (&found.salted, &found.unsalted);
         assert_eq!((salted.requests, salted.answered, salted.cross_salt_hits), (60, 60, 0));
@@ -29,7 +29,7 @@ fn policies_that_know_caches_pass_and_the_control_fails() {
 
 #[test]
 fn a_policy_that_takes_turns_does_not_keep_conversations() {
-    let found = conformance(Tenants::default(), &options(), policy("round_robin")).unwrap();
+    let found = conformance(Tenants::default(), &options(), &policy("round_robin")).unwrap();
     assert!(!found.passed && !found.salted.passed);
     assert_eq!(found.salted.cross_salt_hits, 0, "engines keep tenants apart all the same");
     assert!(found.salted.affinity_rate.unwrap() < 0.95);
@@ -39,7 +39,7 @@ fn a_policy_that_takes_turns_does_not_keep_conversations() {
 #[test]
 fn without_later_turns_there_is_no_affinity() {
     let trace = Tenants { turns: 1, ..Tenants::default() };
-    let found = conformance(trace, &options(), policy("latency")).unwrap();
+    let found = conformance(trace, &options(), &policy("latency")).unwrap();
     assert_eq!(found.salted.affinity_rate, None);
     let json: serde_json::Value = serde_json::from_str(&found.json()).unwrap();
     assert!(json["salted"]["affinity_rate"].is_null() && json["salted"]["cross_salt_hits"] == 0);
@@ -50,10 +50,10 @@ fn without_later_turns_there_is_no_affinity() {
 fn a_control_that_shows_nothing_is_no_pass() {
     // One project alone has nobody to hit anything of.
     let trace = Tenants { projects: 1, ..Tenants::default() };
-    let found = conformance(trace, &options(), policy("latency")).unwrap();
+    let found = conformance(trace, &options(), &policy("latency")).unwrap();
     assert!(found.salted.passed && !found.passed);
     assert!(found.text().contains("nothing is shown"));
     for trace in [Tenants { turns: 0, ..trace }, Tenants { sessions: usize::MAX, ..trace }] {
-        conformance(trace, &options(), policy("latency")).unwrap_err();
+        conformance(trace, &options(), &policy("latency")).unwrap_err();
     }
 }

@@ -38,7 +38,8 @@ fn the_same_seed_gives_the_same_output_byte_for_byte() {
 
 #[test]
 fn every_request_ends_and_work_adds_up_under_every_policy() {
-    let names: Vec<&str> = SimPolicy::all().map(SimPolicy::name).collect();
+    let all: Vec<String> = SimPolicy::all().map(|policy| policy.name()).collect();
+    let names: Vec<&str> = all.iter().map(String::as_str).collect();
     for synthetic in Synthetic::ALL {
         let requests = synthetic.generate(25, 7);
         let mut options = Options { gateways: 2, replicas: 3, ..eventful() };

@@ -15,6 +15,10 @@ use serde_json::{Value, json};
 
 use super::{MetricsPage, Replica, SOON, until};
 
+/// A free port.
+const ANY_PORT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+
 /// A running gateway; killed when dropped. A failed test prints its log.
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -42,12 +46,18 @@ impl Gateway {
 
     /// With this configuration; what it does not say is set as tests want it.
     pub(crate) async fn start(config: Value) -> Self {
-        let mut whole = json!({"decision_headers": true, "scrape_interval_ms": 100,
-            "connect_timeout_ms": 1000, "log": {"format": "json"}});
-        whole.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
-        // JSON is YAML.
-        let file = ConfigFile::new(&whole.to_string());
-        Self::spawn([OsStr::new("--config"), file.path().as_os_str()]).await
+        Self::start_at(ANY_PORT, config).await
+    }
+
+    /// The same at an address.
+    pub(crate) async fn start_at(listen: SocketAddr, config: Value) -> Self {
+        let file = ConfigFile::of(&config);
+        Self::spawn(listen, [OsStr::new("--config"), file.path().as_os_str()]).await
+    }
+
+    /// With this file, which it takes up again when it changes.
+    pub(crate) async fn of_file(file: &ConfigFile) -> Self {
+        Self::spawn(ANY_PORT, [OsStr::new("--config"), file.path().as_os_str()]).await
     }
 
     /// With these engines; text logs.
@@ -55,12 +65,12 @@ impl Gateway {
         let staged = super::Golden::staged();
         let fixed = ["--decision-headers", "--tokenizer-dir", staged.to_str().unwrap()];
         let all = urls.iter().map(String::as_str).chain(fixed).chain(flags.iter().copied());
-        Self::spawn(all).await
+        Self::spawn(ANY_PORT, all).await
     }
 
-    async fn spawn<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+    async fn spawn<A: AsRef<OsStr>>(listen: SocketAddr, args: impl IntoIterator<Item = A>) -> Self {
         let mut command = command();
-        command.args(["serve", "--listen", "127.0.0.1:0"]).args(args);
+        command.args(["serve", "--listen", &listen.to_string()]).args(args);
         let mut child = command.spawn().unwrap();
         let log = Log::of(&mut child);
         let mut gateway = Self { child, addr: ([127, 0, 0, 1], 0).into(), log };
@@ -117,6 +127,17 @@ impl Gateway {
         .await;
     }
 
+    /// Waits until a metric has this value or more: a changed file that is met by the signal and by
+    /// the look at it counts twice.
+    pub(crate) async fn until_counted(&self, name: &str, labels: &[(&str, &str)], value: f64) {
+        until(SOON, || async {
+            let seen = self.metrics().await.sum(name, labels);
+            let enough = seen.is_some_and(|seen| seen >= value);
+            if enough { Ok(()) } else { Err(format!("{name}{labels:?} {seen:?}")) }
+        })
+        .await;
+    }
+
     /// Waits until the tokenizer is loaded and each replica's history is known.
     pub(crate) async fn until_learned(&self, replicas: &[&Replica]) {
         self.until_metric("kvasir_pool_tokenizer_ready", &[], 1.0).await;
@@ -160,6 +181,11 @@ impl Gateway {
         .await
     }
 
+    /// Everything it wrote so far.
+    pub(crate) fn log_text(&self) -> String {
+        self.log.text()
+    }
+
     /// Waits for an access log line, of a gateway that logs JSON.
     pub(crate) async fn access_line(&self, wanted: impl Fn(&Value) -> bool) -> Value {
         until(SOON, || async {
@@ -180,8 +206,36 @@ impl Gateway {
 
     /// Asks it to stop, as service managers do.
     pub(crate) fn terminate(&self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.signal("-TERM");
+    }
+
+    /// Asks it to read its configuration anew.
+    pub(crate) fn hang_up(&self) {
+        self.signal("-HUP");
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Changes the file and waits until that is in effect.
+    pub(crate) async fn reload(&self, file: &ConfigFile, config: &Value) {
+        let applied = [("result", "applied")];
+        let count = |page: &MetricsPage| page.sum("kvasir_config_reloads_total", &applied);
+        let before = count(&self.metrics().await).unwrap_or(0.0);
+        file.replace(config);
+        self.hang_up();
+        self.until_counted("kvasir_config_reloads_total", &applied, before + 1.0).await;
+    }
+
+    /// What it wrote to standard error so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.text()
     }
 
     /// Waits for its end.
@@ -269,9 +323,33 @@ impl ConfigFile {
         Self(path)
     }
 
+    /// This configuration; what it does not say is set as tests want it.
+    pub(crate) fn of(config: &Value) -> Self {
+        Self::new(&with_defaults(config))
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
+
+    /// Puts another in its place, in one step.
+    pub(crate) fn replace(&self, config: &Value) {
+        self.replace_text(&with_defaults(config));
+    }
+
+    pub(crate) fn replace_text(&self, text: &str) {
+        let beside = self.0.with_extension("new");
+        std::fs::write(&beside, text).unwrap();
+        std::fs::rename(&beside, &self.0).unwrap();
+    }
+}
+
+fn with_defaults(config: &Value) -> String {
+    let mut whole = json!({"decision_headers": true, "scrape_interval_ms": 100,
+        "timeouts": {"connect_ms": 1000}, "log": {"format": "json"}});
+    whole.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
+    // JSON is YAML.
+    whole.to_string()
 }
 
 impl Drop for ConfigFile {

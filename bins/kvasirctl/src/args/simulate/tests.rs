@@ -20,7 +20,7 @@ fn everything_can_be_given() {
          --cost per_token=1e-5,weights=0.002 --restart 1@30 --restart 0@5+2.5 --event-loss 0.1",
     )
     .unwrap();
-    let names: Vec<&str> = args.policies.iter().map(|policy| policy.name()).collect();
+    let names: Vec<String> = args.policies().iter().map(SimPolicy::name).collect();
     assert_eq!(names, ["latency", "lmetric", "random"]);
     assert_eq!(args.engines.cost, [(CostPart::PerToken, 1e-5), (CostPart::Weights, 0.002)]);
     assert_eq!(args.engines.cache_tokens, [100, 200]);
@@ -36,6 +36,19 @@ fn what_cannot_be_is_said_clearly() {
         ("--workload mixed", "unknown workload `mixed`, expected one of `multi_turn`"),
         ("--workload rag --trace t", "cannot be used with"),
         ("--workload rag --policies best", "unknown policy `best`, expected one of `latency`"),
+        ("--workload rag --policies latency,", "unknown policy ``"),
+        (
+            "--workload rag --policies {\"name\":\"lmetric\"}",
+            "Kvasir's own with its options: unknown",
+        ),
+        (
+            "--workload rag --policies {\"name\":\"ttft\"}lmetric",
+            "expected a comma before `lmetric`",
+        ),
+        ("--workload rag --policies {\"name\":", "not JSON: EOF"),
+        ("--workload rag --policies {\"name\":\"chwbl\",\"f\":1}", "unknown field `f`"),
+        ("--workload rag --plot p.png", "only SVG can be drawn"),
+        ("--workload rag --plot svg", "only SVG can be drawn"),
         ("--workload rag --time-scale 0", "must be above 0"),
         ("--workload rag --time-scale 2 --load 0.5", "cannot be used with"),
         ("--workload rag --speeds 1,x", "not a number"),
@@ -48,5 +61,37 @@ fn what_cannot_be_is_said_clearly() {
     ] {
         let error = parse(rest).unwrap_err();
         assert!(error.contains(part), "{rest}: {error}");
+    }
+}
+
+#[test]
+fn policies_may_have_options_with_commas_in_them() {
+    let names = |rest: &str| -> Vec<String> {
+        let args = parse(&format!("--workload rag {rest}")).unwrap();
+        args.policies().iter().map(SimPolicy::name).collect()
+    };
+    assert_eq!(names(""), ["round_robin", "latency"]);
+    let soft = r#"{"name":"precise_cache_aware","blend":"soft","load_penalty":8}"#;
+    let e4 = r#"{"name":"least_load","score":"e4"}"#;
+    assert_eq!(
+        names(&format!("--policies latency,{soft},lmetric,{e4} --policies chwbl")),
+        [
+            "latency",
+            "precise_cache_aware(blend=soft load_penalty=8)",
+            "lmetric",
+            "least_load(score=e4)",
+            "chwbl"
+        ]
+    );
+}
+
+#[test]
+fn help_has_every_policy() {
+    use clap::CommandFactory as _;
+
+    let mut command = Args::command();
+    let help = command.find_subcommand_mut("simulate").unwrap().render_long_help().to_string();
+    for policy in SimPolicy::all() {
+        assert!(help.contains(&format!("`{}`", policy.name())), "{}", policy.name());
     }
 }

@@ -11,7 +11,7 @@ fn source(rank: u32, publisher: &str, replay: Option<&str>) -> EventSource {
 
 fn telling(sources: Vec<EventSource>) -> (Target, Facts) {
     let facts = Facts { sources: Some(sources), ..plain() };
-    (Target::new(facts.authority.clone()), facts)
+    (Target::new(facts.origin.authority().clone()), facts)
 }
 
 fn at(text: &str) -> Replay {
@@ -108,7 +108,8 @@ fn engines_that_publish_nothing_say_so() {
         (EngineKind::Vllm, true, Verdict::Off, "publishes no events"),
     ] {
         let facts = Facts { kind, says_no_events, ..plain() };
-        let legs = choose(&Target::new(facts.authority.clone()), &facts, false).unwrap_err();
+        let legs =
+            choose(&Target::new(facts.origin.authority().clone()), &facts, false).unwrap_err();
         assert_eq!(
             legs.iter().map(|leg| leg.leg).collect::<Vec<_>>(),
             [LegName::Events, LegName::Replay]

@@ -43,6 +43,7 @@ fn harmony(name: &str) -> PathBuf {
 struct Scene {
     engine: FakeEngine,
     _fleet: Fleet,
+    _seat: Arc<Seat>,
     pool: Arc<Pool>,
     renderer: Arc<Renderer>,
     checker: Checker,
@@ -65,14 +66,8 @@ impl Scene {
         };
         let config = EngineConfig { tokenize: Some(Arc::new(tokenize)), ..EngineConfig::default() };
         let engine = FakeEngine::start(config).await.unwrap();
-        let endpoint = EndpointSpec {
-            authority: engine.addr().to_string().parse().unwrap(),
-            events: None,
-            poll_events: false,
-            ranks: None,
-            rank: None,
-            weight: 100,
-        };
+        let authority: http::uri::Authority = engine.addr().to_string().parse().unwrap();
+        let endpoint = EndpointSpec::at(authority);
         let pool = PoolSpec {
             model: "tiny".to_owned(),
             selection: SelectionSpec::default(),
@@ -81,6 +76,7 @@ impl Scene {
             tokens: TokenSpec { parity: ParityMode::Off, ..TokenSpec::default() },
             rank_addressing: RankAddressingKind::None,
             identity: BlockIdentity::Tokens,
+            timeouts: crate::Timeouts::default(),
             endpoints: vec![endpoint],
         };
         let spec = FleetSpec {
@@ -89,6 +85,7 @@ impl Scene {
             connect_timeout: Duration::from_secs(5),
             seed: 1,
             decision_log: None,
+            health: crate::HealthSpec::default(),
         };
         let inventory = Arc::new(Inventory::new(KeySpace::fixed(), Limits::default()));
         let fleet = Fleet::start(spec, inventory).unwrap();
@@ -103,8 +100,9 @@ impl Scene {
             assert!(Instant::now() < end, "no tokenizer, or no engine");
             tokio::time::sleep(Duration::from_millis(5)).await;
         };
+        let seat = Arc::new(Seat::new(Arc::clone(&pool)));
         let checker = Checker {
-            pool: Arc::downgrade(&pool),
+            seat: Arc::downgrade(&seat),
             client: client(&EngineClient::new(Duration::from_secs(5)), None),
             mode: ParityMode::Sample,
             renderer: Arc::downgrade(&renderer),
@@ -112,7 +110,7 @@ impl Scene {
             told: true,
             again: Duration::from_millis(10),
         };
-        Self { engine, _fleet: fleet, pool, renderer, checker }
+        Self { engine, _fleet: fleet, _seat: seat, pool, renderer, checker }
     }
 
     fn states(&self) -> [Parity; 2] {

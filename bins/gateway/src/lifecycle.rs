@@ -1,0 +1,126 @@
+//! How a gateway ends: signals, the order of a stop, and what it ends with.
+
+use std::future::{Future, pending};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use kvasir_proxy::App;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How a gateway ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Nothing was under way any more.
+    Clean,
+    /// Requests were cut off.
+    Cut,
+}
+
+/// SIGINT and SIGTERM, from the first moment on.
+pub(crate) struct Stops {
+    terminate: Option<Signal>,
+    interrupt: Option<Signal>,
+}
+
+impl Stops {
+    /// Must be called within a tokio runtime.
+    pub(crate) fn new() -> Self {
+        Self {
+            terminate: waited_for(SignalKind::terminate(), "SIGTERM"),
+            interrupt: waited_for(SignalKind::interrupt(), "SIGINT"),
+        }
+    }
+
+    /// The next one.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            () = next(&mut self.terminate) => {}
+            () = next(&mut self.interrupt) => {}
+        }
+    }
+}
+
+/// SIGHUP, from the first moment on.
+pub(crate) struct Hangups(Option<Signal>);
+
+impl Hangups {
+    /// Must be called within a tokio runtime.
+    pub(crate) fn new() -> Self {
+        Self(waited_for(SignalKind::hangup(), "SIGHUP"))
+    }
+
+    /// The next one.
+    pub(crate) async fn next(&mut self) {
+        next(&mut self.0).await;
+    }
+}
+
+fn waited_for(kind: SignalKind, name: &str) -> Option<Signal> {
+    signal(kind).map_err(|error| tracing::warn!(%error, name, "a signal cannot be waited for")).ok()
+}
+
+async fn next(signal: &mut Option<Signal>) {
+    let came = match signal {
+        Some(signal) => signal.recv().await.is_some(),
+        None => false,
+    };
+    if !came {
+        pending::<()>().await;
+    }
+}
+
+/// How long a stop may take: `delay` while connections are still accepted and `/readyz` says 503,
+/// then `grace` for what is under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StopTimes {
+    pub(crate) delay: Duration,
+    pub(crate) grace: Duration,
+}
+
+/// Runs what `serve` makes of a future that resolves when no connection is to be accepted any more.
+/// The first signal begins a stop in good order, with the times of that moment; a second one ends it at
+/// once.
+pub(crate) async fn until_stopped<S: Future<Output = io::Result<()>>>(
+    app: &Arc<App>,
+    times: impl Fn() -> StopTimes,
+    serve: impl FnOnce(tokio::sync::oneshot::Receiver<()>) -> S,
+) -> Result<End> {
+    let mut stops = Stops::new();
+    let (close, closed) = tokio::sync::oneshot::channel();
+    let serving = serve(closed);
+    tokio::pin!(serving);
+    tokio::select! {
+        ended = &mut serving => return Ok(ended.map(|()| End::Clean)?),
+        () = stops.next() => {}
+    }
+    let StopTimes { delay, grace } = times();
+    app.announce_stop();
+    tracing::info!(?delay, ?grace, "stop asked for");
+    let in_order = async {
+        if !delay.is_zero() {
+            tokio::select! {
+                ended = &mut serving => return ended.map(|()| End::Clean),
+                () = tokio::time::sleep(delay) => {}
+            }
+        }
+        drop(close);
+        match tokio::time::timeout(grace, &mut serving).await {
+            Ok(ended) => ended.map(|()| End::Clean),
+            Err(_) => Ok(End::Cut),
+        }
+    };
+    let end = tokio::select! {
+        end = in_order => end?,
+        () = stops.next() => {
+            tracing::warn!("asked to stop again: ending at once");
+            End::Cut
+        }
+    };
+    if end == End::Cut {
+        let in_flight = app.fleet().in_flight();
+        tracing::warn!(in_flight, "stopped with requests in flight");
+    }
+    Ok(end)
+}

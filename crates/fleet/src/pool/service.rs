@@ -1,0 +1,81 @@
+//! Which of a pool's members are in service.
+
+use super::Pool;
+use crate::endpoint::Endpoint;
+use crate::engine::Exclusion;
+use crate::spec::AdminState;
+
+impl Pool {
+    /// Whether any member is known to take a request for the pool's model now. One that is busy for
+    /// a moment, or is being tried, does; one that takes no new conversations does not.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let takes = |member: &Endpoint| {
+            let why = member.exclusion_in(AdminState::Active, &self.model);
+            self.is_in_service(member)
+                && matches!(why, None | Some(Exclusion::BackPressure | Exclusion::HalfOpen))
+        };
+        self.members.load().iter().any(|member| member.has_answered() && takes(member))
+    }
+
+    /// Whether an operator lets new requests go to one of its members.
+    #[must_use]
+    pub fn is_in_service(&self, member: &Endpoint) -> bool {
+        self.state_of(member) == AdminState::Active
+    }
+
+    /// Whether a request for `model` may go to one of its members; the reason if not.
+    #[must_use]
+    pub fn exclusion(&self, member: &Endpoint, model: &str) -> Option<Exclusion> {
+        member.exclusion_in(self.state_of(member), model)
+    }
+
+    /// The same of one request; whether the engines are `owners` of what it goes on from.
+    pub(super) fn exclusion_of(
+        &self,
+        member: &Endpoint,
+        model: &str,
+        owners: bool,
+    ) -> Option<Exclusion> {
+        match self.state_of(member) {
+            // What it has stored, no other has.
+            AdminState::Drain if owners => member.exclusion_in(AdminState::Active, model),
+            // Conversations that are pinned there go on only while nothing else is wrong.
+            AdminState::Drain => match member.exclusion_in(AdminState::Active, model) {
+                None => Some(Exclusion::Draining),
+                Some(_) => Some(Exclusion::Disabled),
+            },
+            state => member.exclusion_in(state, model),
+        }
+    }
+
+    fn state_of(&self, member: &Endpoint) -> AdminState {
+        let told = self.states.iter().find(|(engine, _)| engine == member.authority());
+        member.state_in(told.map_or(AdminState::Active, |(_, state)| *state))
+    }
+
+    /// Why no member can be chosen for a request for `model`, for people: how many are excluded, and
+    /// for what.
+    #[must_use]
+    pub fn why_none(&self, model: &str) -> String {
+        let members = self.members();
+        let mut reasons: Vec<(&'static str, usize)> = Vec::new();
+        for reason in members.iter().filter_map(|member| self.exclusion(member, model)) {
+            match reasons.iter_mut().find(|(known, _)| *known == reason.as_str()) {
+                Some((_, count)) => *count += 1,
+                None => reasons.push((reason.as_str(), 1)),
+            }
+        }
+        let told: usize = reasons.iter().map(|(_, count)| count).sum();
+        let by_hand = reasons.iter().all(|(reason, _)| matches!(*reason, "draining" | "disabled"));
+        let list: Vec<String> =
+            reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
+        match list.join(", ") {
+            list if list.is_empty() => "none is in service".to_owned(),
+            list if by_hand && told == members.len() => {
+                format!("all of them were taken out of service ({list})")
+            }
+            list => format!("none is in service ({list})"),
+        }
+    }
+}

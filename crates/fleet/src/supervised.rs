@@ -1,0 +1,78 @@
+//! An engine with the task that keeps it current.
+
+use std::sync::Arc;
+
+use kvasir_inventory::Inventory;
+use parking_lot::Mutex;
+
+use crate::application::off_the_scheduler;
+use crate::monitor::{Duties, Duty, Monitor};
+use crate::ranks::Ranks;
+use crate::task::Task;
+
+/// An engine of the fleet, watched until [`end`](Self::end).
+#[derive(Debug)]
+pub(crate) struct Supervised {
+    ranks: Arc<Ranks>,
+    duties: Arc<Duties>,
+    task: Mutex<Option<Task>>,
+}
+
+impl Supervised {
+    /// Must be called within a tokio runtime.
+    pub(crate) fn start(ranks: Arc<Ranks>, duty: Duty, inventory: Arc<Inventory>) -> Self {
+        let duties = Arc::new(Duties::new(duty));
+        let monitor = Monitor { ranks: Arc::clone(&ranks), duties: Arc::clone(&duties), inventory };
+        Self { ranks, duties, task: Mutex::new(Some(Task::spawn(monitor.run()))) }
+    }
+
+    pub(crate) fn ranks(&self) -> &Arc<Ranks> {
+        &self.ranks
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        self.ranks.engine().url()
+    }
+
+    /// Gives its monitor another duty; whether it is another one than before, but for the pools it
+    /// is for. Nothing is disturbed where nothing changed.
+    pub(crate) fn charge(&self, duty: Duty, another_client: bool) -> bool {
+        let known = self.duties.now();
+        let same = known.events == duty.events
+            && known.poll == duty.poll
+            && known.authorization == duty.authorization
+            && known.interval == duty.interval
+            && known.probe == duty.probe
+            && !another_client;
+        let same_pools = known.pools.len() == duty.pools.len()
+            && known.pools.iter().zip(&duty.pools).all(|(one, other)| Arc::ptr_eq(one, other));
+        if !same || !same_pools {
+            self.duties.change(duty);
+        }
+        !same
+    }
+
+    /// It is in no pool any more.
+    pub(crate) fn leave(&self) {
+        let duty = (*self.duties.now()).clone();
+        self.duties.change(Duty { pools: Vec::new(), ..duty });
+    }
+
+    /// Requests that are still there, all ranks together.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.ranks.endpoints().iter().map(|endpoint| u64::from(endpoint.in_flight())).sum()
+    }
+
+    /// Watches it no more, and forgets its blocks, whoever still holds it.
+    pub(crate) async fn end(&self) {
+        let task = self.task.lock().take();
+        if let Some(task) = task {
+            // Until it has really ended it may still begin streams.
+            task.end().await;
+        }
+        let endpoints = self.ranks.endpoints();
+        off_the_scheduler(true, || {
+            endpoints.iter().for_each(|endpoint| endpoint.set_streams(Vec::new(), true));
+        });
+    }
+}

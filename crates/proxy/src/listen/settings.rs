@@ -1,0 +1,69 @@
+//! What a listener is told.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where and how clients are served.
+#[derive(Clone, Debug)]
+pub struct ListenSettings {
+    /// Where clients connect; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Whether other processes may listen on the same port (`SO_REUSEPORT`).
+    pub reuse_port: bool,
+    /// Whether HTTP/2 is spoken: by prior knowledge, and by ALPN under TLS.
+    pub http2: bool,
+    /// Connections open at one time; further ones wait in the system's backlog.
+    pub max_connections: usize,
+    /// Requests open at one time on one HTTP/2 connection.
+    pub max_concurrent_streams: u32,
+    /// How long a connection may be idle, and how long a request's head may take.
+    pub idle_timeout: Duration,
+    /// How long a client may read nothing of what is written to it.
+    pub write_stall: Duration,
+    /// The largest head of a request, in bytes; longer ones are answered with 431. At least 8192.
+    pub max_head_bytes: usize,
+    /// TLS, where clients speak it.
+    pub tls: Option<TlsFiles>,
+}
+
+impl ListenSettings {
+    /// The defaults, at `address`, in plain text.
+    #[must_use]
+    pub fn at(address: SocketAddr) -> Self {
+        Self {
+            address,
+            reuse_port: false,
+            http2: true,
+            max_connections: 16_384,
+            max_concurrent_streams: 256,
+            idle_timeout: Duration::from_secs(75),
+            write_stall: Duration::from_secs(60),
+            max_head_bytes: crate::DEFAULT_HEAD_BYTES,
+            tls: None,
+        }
+    }
+}
+
+/// PEM files of the server's identity, read again when they change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate chain, the server's own first.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Certificate authorities; where given, clients must show a certificate of one of them.
+    pub client_ca: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    /// All of them.
+    #[must_use]
+    pub fn paths(&self) -> Vec<PathBuf> {
+        [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
+    }
+}

@@ -1,0 +1,98 @@
+//! How long an answer is waited for: between two of its pieces, and as a whole.
+//!
+//! One timer an answer, set when there is something to wait for and set anew only when it goes off
+//! too early: pieces that come in time cost it nothing.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::time::Sleep;
+
+use super::ending::Break;
+
+/// Two limits and the timer for both.
+#[derive(Debug)]
+pub(super) struct Patience {
+    idle: Duration,
+    /// `None` where that is farther away than time goes.
+    deadline: Option<Instant>,
+    /// When the wait for the piece that is due began; `None` while none is. Time that a client takes
+    /// to read is none that the engine takes.
+    waiting_since: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Patience {
+    pub(super) fn new(idle: Duration, deadline: Option<Instant>) -> Self {
+        Self { idle, deadline, waiting_since: None, timer: None }
+    }
+
+    /// A piece came.
+    pub(super) fn came(&mut self) {
+        self.waiting_since = None;
+    }
+
+    /// Nothing is there now. Ready with the limit that is reached; otherwise the task is woken when
+    /// one may be.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Break> {
+        let since = *self.waiting_since.get_or_insert_with(Instant::now);
+        let idle_until = since.checked_add(self.idle);
+        let (at, why) = match (idle_until, self.deadline) {
+            (Some(idle), Some(deadline)) if deadline < idle => (deadline, Break::Deadline),
+            (Some(idle), _) => (idle, Break::Idle),
+            (None, Some(deadline)) => (deadline, Break::Deadline),
+            (None, None) => return Poll::Pending,
+        };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at.into())));
+        while timer.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= at {
+                return Poll::Ready(why);
+            }
+            timer.as_mut().reset(at.into());
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    const IDLE: Duration = Duration::from_millis(60);
+
+    #[tokio::test]
+    async fn a_pause_is_counted_from_the_moment_of_waiting_and_pieces_begin_it_anew() {
+        let mut patience = Patience::new(IDLE, None);
+        let began = Instant::now();
+        for _ in 0..3 {
+            // A piece comes in two thirds of the time.
+            let wait = poll_fn(|cx| patience.poll(cx));
+            assert!(tokio::time::timeout(IDLE * 2 / 3, wait).await.is_err());
+            patience.came();
+        }
+        // Nobody waits: a client that reads slowly.
+        tokio::time::sleep(IDLE * 2).await;
+        let since = Instant::now();
+        assert_eq!(poll_fn(|cx| patience.poll(cx)).await, Break::Idle);
+        assert!(since.elapsed() >= IDLE && began.elapsed() >= IDLE * 5);
+    }
+
+    #[tokio::test]
+    async fn the_deadline_comes_whatever_came() {
+        let deadline = Instant::now() + IDLE * 2;
+        let mut patience = Patience::new(IDLE, Some(deadline));
+        loop {
+            let wait = poll_fn(|cx| patience.poll(cx));
+            if let Ok(why) = tokio::time::timeout(IDLE / 2, wait).await {
+                assert_eq!(why, Break::Deadline);
+                break;
+            }
+            patience.came();
+        }
+        assert!(Instant::now() >= deadline);
+    }
+}

@@ -1,0 +1,105 @@
+//! An engine's answer on its way in.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::response::Parts;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use crate::h1::H1;
+use crate::h2::Stream;
+use crate::pool::Slot;
+
+/// An engine's answer as it begins: engines send the head of a stream before they have computed
+/// anything, so only the first data shows that the engine took the request.
+#[derive(Debug)]
+pub struct Started {
+    /// Status and headers.
+    pub head: Parts,
+    /// The first frame; `None` when the answer has no body.
+    pub first: Option<Frame<Bytes>>,
+    /// All that follows.
+    pub rest: AnswerStream,
+}
+
+/// The body of an answer. Read to its end it gives its connection back; dropped before, it closes
+/// it, which is how the engine learns that nobody reads on.
+pub struct AnswerStream {
+    body: Incoming,
+    via: Via,
+}
+
+/// What the body comes over.
+pub(crate) enum Via {
+    H1(Box<H1>),
+    H2(#[expect(dead_code, reason = "dropped when the answer ends")] Stream),
+    /// It broke; what came before goes first.
+    Broken(hyper::Error),
+    /// It has ended.
+    Over,
+}
+
+impl AnswerStream {
+    pub(crate) fn new(body: Incoming, via: Via) -> Self {
+        Self { body, via }
+    }
+
+    /// Nothing more comes.
+    pub(crate) fn finish(&mut self) {
+        if let Via::H1(mut connection) = std::mem::replace(&mut self.via, Via::Over)
+            && connection.is_usable()
+        {
+            Slot::put(connection);
+        }
+    }
+}
+
+impl Body for AnswerStream {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        if matches!(this.via, Via::Broken(_))
+            && let Via::Broken(error) = std::mem::replace(&mut this.via, Via::Over)
+        {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let next = match &mut this.via {
+            Via::H1(connection) => ready!(connection.poll_body(&mut this.body, cx)),
+            Via::H2(_) => ready!(Pin::new(&mut this.body).poll_frame(cx)),
+            Via::Broken(_) | Via::Over => None,
+        };
+        match &next {
+            Some(Ok(_)) if !this.body.is_end_stream() => {}
+            Some(Ok(_)) | None => this.finish(),
+            Some(Err(_)) => {}
+        }
+        let Some(Err(error)) = next else { return Poll::Ready(next) };
+        // Whoever passes this on drops what it has not written when it hears of an error: it gets
+        // a turn to write first.
+        this.via = Via::Broken(error);
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.via, Via::Over) || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl fmt::Debug for AnswerStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnswerStream").finish_non_exhaustive()
+    }
+}

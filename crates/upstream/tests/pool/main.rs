@@ -1,0 +1,11 @@
+//! Connections to engines that fail, close, move and speak TLS, over real sockets.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may stop at once")]
+
+mod engine;
+mod h2;
+mod kept;
+mod limits;
+mod names;
+mod phases;
+mod tls;
