@@ -37,9 +37,12 @@
 //!   * `"events"`: `ok`; `drop`, batches are numbered and kept for replay but not sent;
 //!     `delay_ms:N`, sent and kept so much later, in order; `duplicate`, sent twice.
 //!   * `"http"`: `ok`; `hang`, no answer ever; `error:503`; `slow:MS`, answered so much later;
-//!     `reset_mid_body`, the connection is reset after the first part of the answer.
+//!     `reset_mid_body`, the connection is reset after the first part of the answer; `garbage`,
+//!     something else than HTTP comes in place of the answer, and the connection ends.
 //!   * `"path"`: the paths `http` applies to begin with this; empty for all.
 //!   * `"once"`: each of the two happens once and is `ok` again.
+//!   * `"keep_alive_ms"`: connections end, unannounced, after so long without a request; null, as
+//!     at the start, for never.
 //! * `POST /sim/restart`, with `{"down_ms": N}` if need be, answers 202 and then starts a new life:
 //!   connections break, requests are lost, connecting is refused for so long. The event sockets
 //!   are open again at once.
@@ -53,6 +56,7 @@ mod config;
 mod faults;
 mod generate;
 mod http;
+mod idle;
 mod metrics;
 mod publisher;
 mod rank;

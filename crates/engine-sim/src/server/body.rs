@@ -8,6 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 
 use super::generate::EventStream;
+use super::idle::Busy;
 
 /// The body ends here although it is not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,6 +20,8 @@ pub(super) struct Broken;
 pub(super) struct Payload {
     kind: Kind,
     breaking: Breaking,
+    /// Tells its connection that it is over.
+    _busy: Option<Busy>,
 }
 
 #[derive(Debug)]
@@ -39,11 +42,16 @@ enum Breaking {
 
 impl Payload {
     pub(super) fn full(body: Full<Bytes>) -> Self {
-        Self { kind: Kind::Full(body), breaking: Breaking::No }
+        Self { kind: Kind::Full(body), breaking: Breaking::No, _busy: None }
     }
 
     pub(super) fn stream(body: EventStream) -> Self {
-        Self { kind: Kind::Stream(Box::new(body)), breaking: Breaking::No }
+        Self { kind: Kind::Stream(Box::new(body)), breaking: Breaking::No, _busy: None }
+    }
+
+    /// Its connection is busy for as long as it is there.
+    pub(super) fn keeps(self, busy: Busy) -> Self {
+        Self { _busy: Some(busy), ..self }
     }
 
     /// Ends with an error after its first part, or after half of its only one.

@@ -31,6 +31,8 @@ pub(super) enum HttpFault {
     Slow(Duration),
     /// The connection is reset after the first part of the answer's body.
     ResetMidBody,
+    /// Bytes that are no HTTP come in place of the answer, and the connection ends.
+    Garbage,
 }
 
 /// The longest delay that can be asked for.
@@ -47,6 +49,8 @@ struct Settings {
     path: String,
     /// Each fault happens once and is over.
     once: bool,
+    /// Connections are closed after so long without a request; never without it.
+    keep_alive: Option<Duration>,
 }
 
 /// The faults of one server; they survive restarts.
@@ -69,6 +73,11 @@ impl Faults {
         if settings.once { std::mem::take(&mut settings.http) } else { settings.http }
     }
 
+    /// How long an idle connection is kept.
+    pub(super) fn keep_alive(&self) -> Option<Duration> {
+        self.0.lock().keep_alive
+    }
+
     /// Changes what the object names, and nothing if any of it is wrong.
     pub(super) fn set(&self, wanted: &Map<String, Value>) -> Result<(), String> {
         let mut changed = self.0.lock().clone();
@@ -79,6 +88,7 @@ impl Faults {
                 "http" => changed.http = http_fault(text()?)?,
                 "path" if text()?.len() <= MAX_PATH => changed.path = text()?.to_owned(),
                 "path" => return Err(format!("`path` is longer than {MAX_PATH} bytes")),
+                "keep_alive_ms" => changed.keep_alive = keep_alive(value)?,
                 "once" => {
                     changed.once = value.as_bool().ok_or("`once` must be true or false")?;
                 }
@@ -91,7 +101,7 @@ impl Faults {
 
     /// The settings in the form [`Faults::set`] takes.
     pub(super) fn to_json(&self) -> Value {
-        let Settings { events, http, path, once } = &*self.0.lock();
+        let Settings { events, http, path, once, keep_alive } = &*self.0.lock();
         let events = match events {
             EventFault::None => "ok".to_owned(),
             EventFault::Drop => "drop".to_owned(),
@@ -104,8 +114,11 @@ impl Faults {
             HttpFault::Error(status) => format!("error:{status}"),
             HttpFault::Slow(time) => format!("slow:{}", time.as_millis()),
             HttpFault::ResetMidBody => "reset_mid_body".to_owned(),
+            HttpFault::Garbage => "garbage".to_owned(),
         };
-        json!({"events": events, "http": http, "path": path, "once": once})
+        let keep_alive = keep_alive.map(|time| time.as_millis() as u64);
+        json!({"events": events, "http": http, "path": path, "once": once,
+            "keep_alive_ms": keep_alive})
     }
 }
 
@@ -124,12 +137,23 @@ fn http_fault(text: &str) -> Result<HttpFault, String> {
         None if text == "ok" => Ok(HttpFault::None),
         None if text == "hang" => Ok(HttpFault::Hang),
         None if text == "reset_mid_body" => Ok(HttpFault::ResetMidBody),
+        None if text == "garbage" => Ok(HttpFault::Garbage),
         Some(("slow", number)) => Ok(HttpFault::Slow(milliseconds(number)?)),
         Some(("error", number)) => match number.parse() {
             Ok(status) if (400..600).contains(&status) => Ok(HttpFault::Error(status)),
             _ => Err(format!("{number:?} is no status from 400 to 599")),
         },
         _ => Err(format!("unknown HTTP fault {text:?}")),
+    }
+}
+
+fn keep_alive(value: &Value) -> Result<Option<Duration>, String> {
+    match value {
+        Value::Null => Ok(None),
+        _ => match value.as_u64().map(Duration::from_millis).filter(|time| *time <= MAX_DELAY) {
+            Some(time) => Ok(Some(time)),
+            None => Err("`keep_alive_ms` must be a number of milliseconds or null".to_owned()),
+        },
     }
 }
 
@@ -151,10 +175,14 @@ mod tests {
     fn settings_survive_the_round_trip() {
         let faults = Faults::default();
         for wanted in [
-            json!({"events": "delay_ms:20", "http": "slow:30", "path": "/v1", "once": true}),
-            json!({"events": "drop", "http": "error:503", "path": "", "once": false}),
-            json!({"events": "duplicate", "http": "reset_mid_body", "path": "", "once": false}),
-            json!({"events": "ok", "http": "hang", "path": "", "once": false}),
+            json!({"events": "delay_ms:20", "http": "slow:30", "path": "/v1", "once": true,
+                "keep_alive_ms": 5}),
+            json!({"events": "drop", "http": "error:503", "path": "", "once": false,
+                "keep_alive_ms": null}),
+            json!({"events": "duplicate", "http": "reset_mid_body", "path": "", "once": false,
+                "keep_alive_ms": null}),
+            json!({"events": "ok", "http": "hang", "path": "", "once": false,
+                "keep_alive_ms": null}),
         ] {
             set(&faults, &wanted).unwrap();
             assert_eq!(faults.to_json(), wanted);
@@ -172,6 +200,7 @@ mod tests {
             json!({"events": "drop", "htpp": "hang"}),
             json!({"events": "drop", "once": 1}),
             json!({"events": "drop", "http": "slow:600001"}),
+            json!({"events": "drop", "keep_alive_ms": "soon"}),
             json!({"events": 3}),
             json!({"events": "delay_ms:"}),
         ] {

@@ -1,5 +1,6 @@
 //! Connections: from the listening socket to the routes, with the faults that happen on the way.
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use super::body::Payload;
 use super::faults::HttpFault;
+use super::idle::Idle;
 use super::refusal::Refusal;
 use super::routes::{Received, Route, answer, not_found};
 use super::state::{Order, State};
@@ -31,6 +33,9 @@ const MAX_BODY: usize = 64 << 20;
 
 /// Connections that are served at once; more wait to be accepted.
 const MAX_CONNECTIONS: usize = 8_192;
+
+/// No HTTP.
+const GARBAGE: &[u8] = b"\x16\x03\x01 this is no answer\r\n\r\n";
 
 /// How long the answer to a restart's request may take to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -74,6 +79,8 @@ struct Ending {
     reset: AtomicBool,
     /// Only after the answer that is being written.
     finish: AtomicBool,
+    /// What is written next is not what was meant to be.
+    garbage: AtomicBool,
 }
 
 async fn connection(stream: TcpStream, state: Arc<State>, mut ended: watch::Receiver<()>) {
@@ -81,15 +88,17 @@ async fn connection(stream: TcpStream, state: Arc<State>, mut ended: watch::Rece
     let _ = stream.set_nodelay(true);
     let ending = Arc::new(Ending::default());
     let wire = Wire { stream, ending: Arc::clone(&ending) };
+    let idle = Idle::new();
     let service = {
-        let ending = Arc::clone(&ending);
-        service_fn(move |request| handle(Arc::clone(&state), Arc::clone(&ending), request))
+        let (state, ending, idle) = (Arc::clone(&state), Arc::clone(&ending), idle.clone());
+        service_fn(move |request| answered(Arc::clone(&state), Arc::clone(&ending), &idle, request))
     };
     let http = http1::Builder::new().serve_connection(TokioIo::new(wire), service);
     let mut http = std::pin::pin!(http);
     tokio::select! {
         // How clients leave is their matter.
         _ = &mut http => {}
+        () = idle.too_long(Arc::clone(&state)) => {}
         _ = ended.changed() => {
             if ending.finish.load(Ordering::Relaxed) {
                 http.as_mut().graceful_shutdown();
@@ -100,6 +109,17 @@ async fn connection(stream: TcpStream, state: Arc<State>, mut ended: watch::Rece
 }
 
 type HandleError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The answer to one request, which keeps its connection busy until it is over.
+fn answered(
+    state: Arc<State>,
+    ending: Arc<Ending>,
+    idle: &Idle,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<Response<Payload>, HandleError>> + Send + use<> {
+    let busy = idle.busy();
+    async move { Ok(handle(state, ending, request).await?.map(|body| body.keeps(busy))) }
+}
 
 async fn handle(
     state: Arc<State>,
@@ -128,6 +148,7 @@ async fn handle(
         HttpFault::Hang => std::future::pending().await,
         HttpFault::Slow(time) => sleep(time).await,
         HttpFault::ResetMidBody => ending.reset.store(true, Ordering::Relaxed),
+        HttpFault::Garbage => ending.garbage.store(true, Ordering::Relaxed),
     }
     ending.finish.store(matches!(routed, Some((Route::SimRestart, _))), Ordering::Relaxed);
     let (handler, mut response) = match (fault, routed) {
@@ -167,6 +188,12 @@ impl Wire {
     fn resets(&self) -> bool {
         self.ending.reset.load(Ordering::Relaxed)
     }
+
+    /// Writes that, and breaks off.
+    fn write_garbage(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        std::task::ready!(Pin::new(&mut self.stream).poll_write(cx, GARBAGE))?;
+        Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+    }
 }
 
 impl Drop for Wire {
@@ -194,6 +221,9 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.ending.garbage.load(Ordering::Relaxed) {
+            return self.write_garbage(cx);
+        }
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -214,6 +244,9 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.ending.garbage.load(Ordering::Relaxed) {
+            return self.write_garbage(cx);
+        }
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 

@@ -158,3 +158,27 @@ async fn a_reset_in_the_middle_of_a_body() {
     let whole = chunks(&mut stream(&server, "/v1/completions", &body).await).await;
     assert_eq!(whole.len(), 50);
 }
+
+#[tokio::test]
+async fn garbage_in_place_of_an_answer() {
+    let server = start(quick()).await;
+    set(&server, json!({"http": "garbage", "once": true})).await;
+    let mut client = RawClient::connect(addr(&server)).await.unwrap();
+    client.send("GET", "/health", &[], b"").await.unwrap();
+    let raw = client.read_raw().await.unwrap();
+    assert!(!raw.is_empty() && !raw.starts_with(b"HTTP/"), "{raw:?}");
+    assert_eq!(get(addr(&server), "/health").await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_only_while_they_are_idle() {
+    let server = start(slow(0.01)).await;
+    set(&server, json!({"keep_alive_ms": 30})).await;
+    let mut client = RawClient::connect(addr(&server)).await.unwrap();
+    let body = json!({"model": "tiny", "prompt": prompt(1, 10), "max_tokens": 20});
+    client.send("POST", "/v1/completions", &[], body.to_string().as_bytes()).await.unwrap();
+    // Takes much longer than that.
+    let answer = client.response().await.unwrap();
+    assert_eq!((answer.status, answer.head.header("connection")), (200, None));
+    assert_eq!(client.read_raw().await.unwrap(), "", "closed without a word");
+}
