@@ -50,8 +50,16 @@ impl Engines {
                 0 => ("/sim/restart", json!({"down_ms": random.below(400)}), 0),
                 1 => ("/sim/faults", json!({"http": "hang", "path": "", "once": false}), 400),
                 2 => ("/sim/faults", json!({"http": "slow:150", "path": "", "once": false}), 300),
-                3 => ("/sim/faults", json!({"http": "error:500", "path": requests, "once": false}), 100),
-                4 => ("/sim/faults", json!({"http": "error:503", "path": requests, "once": false}), 100),
+                3 => (
+                    "/sim/faults",
+                    json!({"http": "error:500", "path": requests, "once": false}),
+                    100,
+                ),
+                4 => (
+                    "/sim/faults",
+                    json!({"http": "error:503", "path": requests, "once": false}),
+                    100,
+                ),
                 5 => ("/sim/faults", once("error:429"), 20),
                 6 => ("/sim/faults", once("garbage"), 20),
                 7 | 8 => ("/sim/faults", once("reset_mid_body"), 20),

@@ -124,9 +124,7 @@ impl Drop for Gateway {
 
 /// The configuration of one turn. JSON is YAML.
 fn config(urls: &[String], turn: u64) -> Value {
-    let endpoint = |(place, url): (u64, &String)| {
-        json!({"url": url, "weight": 50 + (turn * 7 + place) % 3 * 25})
-    };
+    let endpoint = |(place, url): (u64, &String)| json!({"url": url, "weight": 50 + (turn * 7 + place) % 3 * 25});
     let all: Vec<Value> = (0..).zip(urls).map(endpoint).collect();
     // From the second turn on one is missing, always another.
     let missing = (turn % (urls.len() as u64 + 1)) as usize;

@@ -68,7 +68,10 @@ async fn whatever_engines_do_clients_are_answered() {
     gateway.until_idle().await;
     engines.until_idle().await;
     let seen = load.seen();
-    println!("chaos: {seen} in {:.1} s; {reloads_seen} reloads; grew {grown:.1} MB", began.elapsed().as_secs_f64());
+    println!(
+        "chaos: {seen} in {:.1} s; {reloads_seen} reloads; grew {grown:.1} MB",
+        began.elapsed().as_secs_f64()
+    );
     assert!(seen.complete > seen.all / 3, "most of the time there was an engine: {seen}");
     assert!(seen.errors > 0 && seen.broken_streams > 0, "nothing happened: {seen}");
     if settled.is_some() {

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use http::response::Parts;
 use http_body::{Body as _, Frame};
@@ -72,7 +73,7 @@ pub(super) async fn complete(
 
 /// Half a document of JSON is of no use to anybody; half of a sound is.
 fn is_json(head: &Parts) -> bool {
-    let kind = head.headers.get(CONTENT_TYPE).map(|kind| kind.as_bytes());
+    let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let json: &[u8] = b"application/json";
     kind.and_then(|kind| kind.get(..json.len())).is_some_and(|kind| kind.eq_ignore_ascii_case(json))
 }
