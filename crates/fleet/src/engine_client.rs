@@ -144,7 +144,9 @@ impl Question {
     fn of(method: Method, path: &str) -> Result<Self, ProbeError> {
         let uri = path.parse().map_err(|error| ProbeError::Broken(format!("{path}: {error}")))?;
         let (headers, body) = (HeaderMap::new(), Bytes::new());
-        Ok(Self { method, uri, headers, body, repeatable: true })
+        // What an engine may have begun to do is not asked of it twice.
+        let repeatable = method == Method::GET;
+        Ok(Self { method, uri, headers, body, repeatable })
     }
 
     fn head(&mut self, name: HeaderName, value: Option<&HeaderValue>) {
