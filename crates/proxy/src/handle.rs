@@ -65,6 +65,12 @@ async fn answer_to(
         }
     }
     let mut log = AccessLog::begin(parts.method.clone(), parts.uri.path(), id.clone());
+    if let Some(spans) = &app.spans
+        && admitted.is_ok()
+    {
+        let pattern = route.pattern(parts.uri.path());
+        log.trace = spans.begin(&mut parts.headers, pattern, client.scheme);
+    }
     let refused = match (admitted, route) {
         (Err(refusal), _) => Some(refusal),
         (Ok(()), Route::WrongMethod { allow }) => {
@@ -82,7 +88,8 @@ async fn answer_to(
         (None, _) => Plan::read(app, now, &parts, body, None, &mut log).await,
     };
     let refusal = match planned {
-        Ok(plan) => match try_engines(app, now.settings.retries, &parts, &plan, &mut log).await {
+        Ok(plan) => match try_engines(app, now.settings.retries, &mut parts, &plan, &mut log).await
+        {
             Ok(answered) => return answer(app, now, route, &plan, answered, log),
             Err(refusal) => refusal,
         },

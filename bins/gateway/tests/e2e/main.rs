@@ -35,6 +35,7 @@ mod shutdown;
 mod sims;
 mod slow;
 mod smuggling;
+mod spans;
 mod streams;
 mod tenants;
 mod tls;
