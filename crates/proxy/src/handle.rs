@@ -20,6 +20,7 @@ use crate::refusal::Refusal;
 use crate::relay::{AnswerBody, Relay, Source, is_event_stream};
 use crate::request_id::REQUEST_ID;
 use crate::route::{Route, route};
+use crate::spans::Step;
 use crate::{headers, incoming, keys, own, request_body, request_id};
 
 /// Answers one request of `client`.
@@ -82,6 +83,7 @@ async fn answer_to(
     let planned = match (refused, route) {
         (Some(refusal), _) => {
             request_body::discard(body, waits(&parts.headers)).await;
+            log.note(Step::Received);
             Err(refusal)
         }
         (None, Route::Api(api)) => Plan::read(app, now, &parts, body, Some(api), &mut log).await,

@@ -239,4 +239,35 @@ mod tests {
         let some = sampled(0.1);
         assert!((1_700..2_300).contains(&some), "{some} of 20,000 for a tenth");
     }
+
+    #[test]
+    fn what_finds_the_queue_full_is_dropped_at_once() {
+        let (sender, mut receiver) = mpsc::channel(1);
+        let full = Arc::new(AtomicBool::new(false));
+        let spans = Spans { queue: Queue { sender, full: Arc::clone(&full) }, threshold: 1 << 56 };
+        let now = Instant::now();
+        for (place, is_full) in [(0, false), (1, true), (2, true)] {
+            let trace = spans.begin(&mut HeaderMap::new(), Pattern::Path, "http").unwrap();
+            trace.end(Ended {
+                started: now,
+                method: "GET".into(),
+                path: place.to_string(),
+                request_id: String::new(),
+                model: None,
+                endpoint: None,
+                status: 200,
+                outcome: "complete",
+                broken: None,
+                decision: None,
+                tokens: "exact",
+                attempts: 0,
+                reported_prompt_tokens: None,
+                reported_cached_tokens: None,
+            });
+            assert_eq!(full.load(Ordering::Relaxed), is_full, "{place}");
+        }
+        let Ok(Message::Request(record)) = receiver.try_recv() else { panic!() };
+        assert_eq!(record.ended.map(|(ended, _)| ended.path).as_deref(), Some("0"));
+        assert!(receiver.try_recv().is_err());
+    }
 }

@@ -33,10 +33,9 @@ impl Span {
     /// Empty where there is none.
     fn attribute(&self, key: &str) -> &str {
         let all = self.0["attributes"].as_array().unwrap();
-        let value = all.iter().find(|a| a["key"] == key).map(|a| &a["value"]);
-        let kinds = ["stringValue", "intValue"];
-        let read = |value: &'_ Value| kinds.iter().find_map(|kind| value.get(kind)).and_then(Value::as_str);
-        value.and_then(read).unwrap_or_default()
+        let Some(found) = all.iter().find(|attribute| attribute["key"] == key) else { return "" };
+        let value = &found["value"];
+        value.get("stringValue").unwrap_or(&value["intValue"]).as_str().unwrap_or_default()
     }
 
     fn nanos(&self, name: &str) -> u64 {
@@ -87,7 +86,9 @@ impl Scene {
             assert_eq!((&*posted.method, &*posted.path), ("POST", TRACES));
             assert_eq!(posted.header("content-type"), "application/json");
             let body = posted.json();
-            let [resource] = &body["resourceSpans"].as_array().unwrap()[..] else { panic!("{body}") };
+            let [resource] = &body["resourceSpans"].as_array().unwrap()[..] else {
+                panic!("{body}")
+            };
             let name = &resource["resource"]["attributes"][0];
             assert_eq!(name["key"], "service.name");
             assert_eq!(name["value"]["stringValue"], "kvasir-gateway");
@@ -112,8 +113,7 @@ async fn a_request_is_part_of_its_clients_trace_and_the_engine_of_ours() {
     // Chance alone would sample nothing.
     let scene = Scene::new(1, json!({"sample_ratio": 0})).await;
     let given = format!("00-{TRACE}-{PARENT}-01");
-    let headers =
-        [("traceparent", &*given), ("tracestate", "a=1,b=2"), ("x-request-id", "req-1")];
+    let headers = [("traceparent", &*given), ("tracestate", "a=1,b=2"), ("x-request-id", "req-1")];
     let response = scene.ask(CHAT, &headers).await;
     assert_eq!(response.status, 200);
     let spans = scene.spans(5).await;
