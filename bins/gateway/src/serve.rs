@@ -8,7 +8,7 @@ use kvasir_config::{Config, EngineUrl};
 use kvasir_fleet::{DecisionLog, Fleet, FleetSpec};
 use kvasir_inventory::Inventory;
 use kvasir_kv_hash::KeySpace;
-use kvasir_proxy::{App, ClientKeys, ListenError, Listener, serve};
+use kvasir_proxy::{App, ClientKeys, ListenError, Listener, Spans, serve};
 use tokio::sync::oneshot;
 
 use crate::args::ServeArgs;
@@ -19,6 +19,9 @@ use crate::{spec, telemetry, url_mode};
 
 /// How long what was cut off may take to say so in the log.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How long the last spans may take to reach their collector.
+const LAST_SPANS: Duration = Duration::from_secs(1);
 
 /// `serve` bounds a stop by itself; the times of the configuration, which may change, are kept here.
 const NO_BOUND: Duration = Duration::from_secs(u32::MAX as u64);
@@ -34,6 +37,7 @@ pub(crate) fn run(
 ) -> Result<End> {
     let decision_log = fleet.decision_log.clone();
     let metrics = telemetry::start_metrics()?;
+    let span_settings = spec::spans(&config)?;
     let space = KeySpace::new(spec::random()?);
     let inventory = Arc::new(Inventory::new(space, spec::limits(&config)));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -46,16 +50,17 @@ pub(crate) fn run(
         }
         let hangups = Hangups::new();
         let settings = spec::settings(&config, keys.clone());
+        let spans = span_settings.map(Spans::start);
         let keys = Keyring::new(&config, keys);
         let (started, log) = (config.clone(), fleet.decision_log.clone());
         let app = if args.urls.is_empty() {
             let fleet = Fleet::start(fleet, inventory)?;
-            Arc::new(App::new(settings, fleet, metrics_page))
+            Arc::new(App::new(settings, fleet, metrics_page).with_spans(spans))
         } else {
             // Served from the first moment, so that probes see a process that is not ready yet
             // rather than none.
             let empty = Fleet::empty(Arc::clone(&inventory));
-            let app = Arc::new(App::new(settings, empty, metrics_page));
+            let app = Arc::new(App::new(settings, empty, metrics_page).with_spans(spans));
             let (log, urls) = (fleet.decision_log, args.urls.clone());
             tokio::spawn(find_engines(Arc::clone(&app), config, urls, inventory, log));
             app
@@ -71,7 +76,11 @@ pub(crate) fn run(
             };
             serve(Arc::clone(&app), listener, stop, NO_BOUND)
         };
-        until_stopped(&app, times, serving).await
+        let end = until_stopped(&app, times, serving).await?;
+        if end == End::Clean {
+            app.flush_spans(LAST_SPANS).await;
+        }
+        Ok(end)
     });
     // A prompt that is being tokenised for nobody would otherwise be waited for.
     runtime.shutdown_timeout(LAST_WORDS);

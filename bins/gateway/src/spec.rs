@@ -17,6 +17,7 @@ use kvasir_fleet::{
 use kvasir_inventory::Limits;
 use kvasir_proxy::{
     ClientKeys, DEFAULT_HEAD_BYTES, ForwardedHeaders, ListenSettings, Retries, Settings,
+    SpanSettings,
 };
 
 /// The largest head where clients may give token ids in headers: half a million of them.
@@ -28,6 +29,20 @@ pub(crate) fn decision_log(config: &Config) -> Result<Option<Arc<DecisionLog>>> 
     let (directory, max_bytes, files) = (log.directory.clone(), log.max_bytes, log.files);
     let opened = DecisionLog::open(DecisionLogSpec { directory, max_bytes, files });
     Ok(Some(Arc::new(opened.context("decision_log.directory")?)))
+}
+
+/// Where spans are sent to, if they are.
+pub(crate) fn spans(config: &Config) -> Result<Option<SpanSettings>> {
+    let Some(tracing) = &config.tracing else { return Ok(None) };
+    let endpoint = &tracing.otlp_endpoint;
+    let collector = Origin::at(endpoint.authority().clone(), endpoint.is_https());
+    Ok(Some(SpanSettings {
+        collector: collector.context("tracing.otlp_endpoint")?,
+        path: endpoint.traces_path(),
+        sample_ratio: tracing.sample_ratio,
+        service_name: tracing.service_name.clone(),
+        service_version: env!("CARGO_PKG_VERSION").to_owned(),
+    }))
 }
 
 /// The fleet's part.

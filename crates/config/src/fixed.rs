@@ -14,6 +14,7 @@ impl Config {
         self.listener.forwarded_headers = forwarded_headers;
         hold("inventory", &mut self.inventory, &started.inventory, &mut held);
         hold("decision_log", &mut self.decision_log, &started.decision_log, &mut held);
+        hold("tracing", &mut self.tracing, &started.tracing, &mut held);
         hold("log", &mut self.log, &started.log, &mut held);
         held
     }

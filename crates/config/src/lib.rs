@@ -22,6 +22,7 @@ mod model;
 mod resilience;
 mod secret;
 mod timeouts;
+mod tracing;
 
 pub use self::admission::{AdmissionConfig, EndpointAdmission, QueueConfig};
 pub use self::client_keys::ClientKeySource;
@@ -37,3 +38,4 @@ pub use self::model::{Config, LogConfig, LogFormat, PoolConfig, TokenParity};
 pub use self::resilience::{HealthConfig, RetriesConfig};
 pub use self::secret::Secret;
 pub use self::timeouts::{PoolTimeouts, TimeoutsConfig};
+pub use self::tracing::{OtlpEndpoint, TracingConfig};

@@ -20,6 +20,7 @@ use crate::listener::ListenerConfig;
 use crate::resilience::{HealthConfig, RetriesConfig};
 use crate::secret::Secret;
 use crate::timeouts::{PoolTimeouts, TimeoutsConfig};
+use crate::tracing::TracingConfig;
 
 /// Why two engines cannot connect to us in the same way.
 const ONE_EACH: &str = "engines that share an address need a `topic` each";
@@ -71,6 +72,8 @@ pub struct Config {
     pub retries: RetriesConfig,
     /// When an engine is left alone.
     pub health: HealthConfig,
+    /// Where spans of requests are sent to. None are made by default.
+    pub tracing: Option<TracingConfig>,
     /// Logging.
     pub log: LogConfig,
 }
@@ -209,6 +212,7 @@ impl Default for Config {
             decision_log: None,
             retries: RetriesConfig::default(),
             health: HealthConfig::default(),
+            tracing: None,
             log: LogConfig::default(),
         }
     }

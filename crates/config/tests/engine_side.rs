@@ -118,13 +118,14 @@ fn what_cannot_change_in_a_running_gateway_is_put_back_and_named() {
     let started = Config::parse("f", &format!("{pools}\nlisten: 127.0.0.1:1")).unwrap();
     let wanted = format!(
         "{pools}\nlisten: 127.0.0.1:2\ninventory: {{max_bytes: 2000000}}\ndecision_headers: true\n\
-         decision_log: {{directory: /d}}\nlog: {{level: debug}}\nshutdown_delay_s: 3\n\
+         decision_log: {{directory: /d}}\ntracing: {{otlp_endpoint: 'http://c'}}\n\
+         log: {{level: debug}}\nshutdown_delay_s: 3\n\
          listener: {{reuse_port: true, forwarded_headers: replace}}\nretries: {{attempts: 2}}"
     );
     let mut wanted = Config::parse("f", &wanted).unwrap();
     assert_eq!(
         wanted.hold_fixed(&started),
-        ["listen", "listener", "inventory", "decision_log", "log"]
+        ["listen", "listener", "inventory", "decision_log", "tracing", "log"]
     );
     let mut expected = Config { decision_headers: true, shutdown_delay_s: 3, ..started.clone() };
     expected.listener.forwarded_headers = ForwardedHeaders::Replace;

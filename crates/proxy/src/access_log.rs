@@ -7,6 +7,7 @@ use kvasir_fleet::Decision;
 
 use crate::refusal::Refusal;
 use crate::relay::Break;
+use crate::spans::{Decided, Ended, Step, Trace};
 use crate::token_header::Claim;
 use crate::usage::Usage;
 
@@ -71,6 +72,8 @@ pub(crate) struct AccessLog {
     /// Whether what the engine reports of its cache can be held against the prediction.
     pub(crate) comparable: bool,
     pub(crate) usage: Usage,
+    /// Of a request that is sampled.
+    pub(crate) trace: Option<Trace>,
 }
 
 impl AccessLog {
@@ -99,6 +102,14 @@ impl AccessLog {
             first_data: None,
             comparable: true,
             usage: Usage::default(),
+            trace: None,
+        }
+    }
+
+    /// Notes when a sampled request came so far.
+    pub(crate) fn note(&mut self, step: Step) {
+        if let Some(trace) = &mut self.trace {
+            trace.note(step);
         }
     }
 
@@ -133,6 +144,26 @@ impl AccessLog {
     pub(crate) fn refused(&mut self, refusal: &Refusal) {
         self.outcome = Outcome::Refused(refusal.code());
         self.status = refusal.status().as_u16();
+    }
+
+    /// What its spans say.
+    fn ended(&mut self) -> Ended {
+        Ended {
+            started: self.started,
+            method: self.method.as_str().to_owned(),
+            path: std::mem::take(&mut self.path),
+            request_id: self.request_id().unwrap_or_default().to_owned(),
+            model: self.model.take(),
+            endpoint: self.endpoint.take(),
+            status: self.status,
+            outcome: self.outcome.as_str(),
+            broken: matches!(self.outcome, Outcome::Broken(_)).then(|| self.outcome.as_str()),
+            decision: self.decision.as_ref().map(Decided::of),
+            tokens: self.tokens,
+            attempts: self.attempts,
+            reported_prompt_tokens: self.usage.prompt_tokens,
+            reported_cached_tokens: self.usage.cached_tokens,
+        }
     }
 
     fn count(&self, took: Duration) {
@@ -239,6 +270,9 @@ impl Drop for AccessLog {
             total_ms = millis(took),
             "request"
         );
+        if let Some(trace) = self.trace.take() {
+            trace.end(self.ended());
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use crate::forwarded::ForwardedHeaders;
 use crate::keys::ClientKeys;
 use crate::owners::Owners;
+use crate::spans::Spans;
 
 /// After this long without a sign of life a peer is asked for one, and given up after
 /// [`KEEPALIVE_RETRIES`] unanswered ones: a machine that lost its power closes no connection.
@@ -78,6 +79,8 @@ pub struct App {
     pub(crate) reader_permits: Arc<Semaphore>,
     pub(crate) owners: Arc<Owners>,
     metrics_page: MetricsPage,
+    /// `None` where requests are not traced.
+    pub(crate) spans: Option<Spans>,
 }
 
 /// What a request goes by from its beginning to its end, whatever is reloaded meanwhile.
@@ -108,6 +111,20 @@ impl App {
             reader_permits: permits(),
             owners: Arc::default(),
             metrics_page,
+            spans: None,
+        }
+    }
+
+    /// The same, tracing its requests.
+    #[must_use]
+    pub fn with_spans(self, spans: Option<Spans>) -> Self {
+        Self { spans, ..self }
+    }
+
+    /// Sends the spans that wait to be sent, for at most `patience`.
+    pub async fn flush_spans(&self, patience: Duration) {
+        if let Some(spans) = &self.spans {
+            spans.flush(patience).await;
         }
     }
 

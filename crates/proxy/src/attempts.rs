@@ -33,6 +33,7 @@ use crate::app::{App, Retries};
 use crate::forward::{Failure, Phase, attempt};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
+use crate::spans::Step;
 
 /// Engines that may take one request and break off or answer with an error of their own, the first
 /// included: a request that kills its engine must not go through the whole pool. Engines that cannot
@@ -63,14 +64,16 @@ pub(crate) struct Answered {
 pub(crate) async fn try_engines(
     app: &App,
     retries: Retries,
-    parts: &Parts,
+    parts: &mut Parts,
     plan: &Plan,
     log: &mut AccessLog,
 ) -> Result<Answered, Refusal> {
     plan.resolved.pool.retries().note_request(Instant::now());
     let mut tries = Tries::new(app, retries, parts, plan, log);
     loop {
+        tries.log.note(Step::Choosing);
         let Some(chosen) = tries.next().await else { return tries.give_up() };
+        tries.log.note(Step::Chosen);
         if let Some(answered) = tries.send(parts, chosen).await {
             return tries.whole(answered).await;
         }
@@ -282,11 +285,14 @@ impl<'a> Tries<'a> {
     }
 
     /// Sends the request; the answer where it is one to pass on at once.
-    async fn send(&mut self, parts: &Parts, chosen: Chosen) -> Option<Answered> {
+    async fn send(&mut self, parts: &mut Parts, chosen: Chosen) -> Option<Answered> {
         let Chosen { mut reservation, decision } = chosen;
         let endpoint = Arc::clone(reservation.endpoint());
         self.log.attempts += 1;
         self.tell_where(&endpoint, &decision);
+        if let Some(trace) = &mut self.log.trace {
+            trace.attempt(&mut parts.headers, &endpoint, &decision);
+        }
         if self.plan.has_extras() {
             endpoint.carried_extras();
         }
@@ -309,6 +315,9 @@ impl<'a> Tries<'a> {
         endpoint.mark_reachable();
         let Started { head, first, rest } = started;
         let status = head.status;
+        if let Some(trace) = &mut self.log.trace {
+            trace.answered(status.as_u16());
+        }
         let cause = Cause::of(status);
         match cause {
             // A 503 or 429 says that the engine is busy, not that it fails.
@@ -341,7 +350,12 @@ impl<'a> Tries<'a> {
         }
         self.tried.push(Arc::clone(&answered.endpoint));
         self.held = Held::keep(answered, retry_after).await;
-        if self.held.is_none() {
+        if self.held.is_some() {
+            self.log.note(Step::Held);
+        } else {
+            if let Some(trace) = &mut self.log.trace {
+                trace.failed("broke", "its answer broke off");
+            }
             self.last_break = Some(format!("its answer {status} broke off"));
         }
         None
@@ -401,6 +415,9 @@ impl<'a> Tries<'a> {
 
     fn failed(&mut self, endpoint: Arc<Endpoint>, failure: &Failure, after: Duration) {
         let why = failure.why();
+        if let Some(trace) = &mut self.log.trace {
+            trace.failed(failure.phase().as_str(), why);
+        }
         tracing::warn!(endpoint = endpoint.url(), why, "attempt failed before an answer began");
         metrics::counter!("kvasir_failed_attempts_total",
             "endpoint" => endpoint.url().to_owned(), "cause" => failure.phase().as_str())

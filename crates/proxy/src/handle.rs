@@ -20,6 +20,7 @@ use crate::refusal::Refusal;
 use crate::relay::{AnswerBody, Relay, Source, is_event_stream};
 use crate::request_id::REQUEST_ID;
 use crate::route::{Route, route};
+use crate::spans::Step;
 use crate::{headers, incoming, keys, own, request_body, request_id};
 
 /// Answers one request of `client`.
@@ -65,6 +66,12 @@ async fn answer_to(
         }
     }
     let mut log = AccessLog::begin(parts.method.clone(), parts.uri.path(), id.clone());
+    if let Some(spans) = &app.spans
+        && admitted.is_ok()
+    {
+        let pattern = route.pattern(parts.uri.path());
+        log.trace = spans.begin(&mut parts.headers, pattern, client.scheme);
+    }
     let refused = match (admitted, route) {
         (Err(refusal), _) => Some(refusal),
         (Ok(()), Route::WrongMethod { allow }) => {
@@ -76,13 +83,15 @@ async fn answer_to(
     let planned = match (refused, route) {
         (Some(refusal), _) => {
             request_body::discard(body, waits(&parts.headers)).await;
+            log.note(Step::Received);
             Err(refusal)
         }
         (None, Route::Api(api)) => Plan::read(app, now, &parts, body, Some(api), &mut log).await,
         (None, _) => Plan::read(app, now, &parts, body, None, &mut log).await,
     };
     let refusal = match planned {
-        Ok(plan) => match try_engines(app, now.settings.retries, &parts, &plan, &mut log).await {
+        Ok(plan) => match try_engines(app, now.settings.retries, &mut parts, &plan, &mut log).await
+        {
             Ok(answered) => return answer(app, now, route, &plan, answered, log),
             Err(refusal) => refusal,
         },

@@ -32,6 +32,7 @@ mod request_body;
 mod request_id;
 mod route;
 mod session;
+mod spans;
 mod token_header;
 mod usage;
 
@@ -39,3 +40,4 @@ pub use self::app::{App, DEFAULT_HEAD_BYTES, MetricsPage, Retries, Settings};
 pub use self::forwarded::ForwardedHeaders;
 pub use self::keys::ClientKeys;
 pub use self::listen::{ListenError, ListenSettings, Listener, TlsFiles, serve, watch_files};
+pub use self::spans::{SpanSettings, Spans};

@@ -19,6 +19,7 @@ use crate::refusal::Refusal;
 use crate::request_body;
 use crate::route::stored_id;
 use crate::session;
+use crate::spans::Step;
 use crate::token_header;
 
 /// A request that was read and understood as far as routing needs.
@@ -68,6 +69,7 @@ impl Plan {
     ) -> Result<Self, Refusal> {
         let limit = now.settings.max_body_bytes;
         let body = request_body::read(body, limit, waits(&parts.headers)).await?;
+        log.note(Step::Received);
         log.bytes_in = body.len() as u64;
         let (has_ids, permits) = (token_header::is_there(&parts.headers), &app.reader_permits);
         let looks = has_ids || now.fleet.reads_images();
@@ -92,6 +94,7 @@ impl Plan {
         });
         log.model = Some(model.clone());
         let loads = resolved.pool.prompts().loads();
+        log.note(Step::Tokenising);
         let mut known = match api {
             Some(api) if is_json(&parts.headers) => {
                 let pool = &resolved.pool;
@@ -113,6 +116,7 @@ impl Plan {
             }
             _ => Known::only_size(body.len(), "not_json"),
         };
+        log.note(Step::Tokenised);
         let is_single = known.prompts.as_ref().is_some_and(|prompts| prompts.len() == 1);
         let judge = api.map(|api| {
             let (pool, model) = (Arc::clone(&resolved.pool), model.clone());

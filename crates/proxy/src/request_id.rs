@@ -61,7 +61,7 @@ fn fresh() -> HeaderValue {
 
 /// Random bits, without asking the system each time: `SplitMix64` on a state of each thread, beside
 /// half of bits that are drawn once a thread, so that no two threads or processes share ids.
-fn bits() -> u128 {
+pub(crate) fn bits() -> u128 {
     thread_local! {
         // The standard library seeds these from the system.
         static STATE: Cell<(u64, u64)> = Cell::new((seed(), seed()));

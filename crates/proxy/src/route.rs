@@ -3,6 +3,8 @@
 use http::Method;
 use kvasir_prompt::Api;
 
+use crate::spans::Pattern;
+
 /// What a request line asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
@@ -33,6 +35,18 @@ impl Route {
     /// Whether it is answered to anybody, without an API key: what probes ask.
     pub(crate) fn is_open(self) -> bool {
         matches!(self, Self::Health | Self::Ready)
+    }
+
+    /// What spans call `path`, so that there are few names.
+    pub(crate) fn pattern(self, path: &str) -> Pattern {
+        match self {
+            Self::Api(_) => Pattern::Path,
+            Self::Stored if path.ends_with("/cancel") => {
+                Pattern::Fixed("/v1/responses/{response_id}/cancel")
+            }
+            Self::Stored => Pattern::Fixed("/v1/responses/{response_id}"),
+            _ => Pattern::None,
+        }
     }
 }
 

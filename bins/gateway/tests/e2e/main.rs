@@ -36,6 +36,7 @@ mod shutdown;
 mod sims;
 mod slow;
 mod smuggling;
+mod spans;
 mod streams;
 mod tenants;
 mod tls;
