@@ -74,7 +74,7 @@ pub(crate) async fn try_engines(
         tries.log.note(Step::Choosing);
         let Some(chosen) = tries.next().await else { return tries.give_up() };
         tries.log.note(Step::Chosen);
-        if let Some(answered) = tries.send(parts, chosen).await {
+        if let Some(answered) = tries.send(chosen).await {
             return tries.whole(answered).await;
         }
     }
@@ -115,7 +115,7 @@ impl Cause {
 /// The attempts of one request.
 struct Tries<'a> {
     app: &'a App,
-    parts: &'a Parts,
+    parts: &'a mut Parts,
     /// What it goes by, whatever is reloaded meanwhile.
     settings: Retries,
     plan: &'a Plan,
@@ -149,7 +149,7 @@ impl<'a> Tries<'a> {
     fn new(
         app: &'a App,
         settings: Retries,
-        parts: &'a Parts,
+        parts: &'a mut Parts,
         plan: &'a Plan,
         log: &'a mut AccessLog,
     ) -> Self {
@@ -285,13 +285,13 @@ impl<'a> Tries<'a> {
     }
 
     /// Sends the request; the answer where it is one to pass on at once.
-    async fn send(&mut self, parts: &mut Parts, chosen: Chosen) -> Option<Answered> {
+    async fn send(&mut self, chosen: Chosen) -> Option<Answered> {
         let Chosen { mut reservation, decision } = chosen;
         let endpoint = Arc::clone(reservation.endpoint());
         self.log.attempts += 1;
         self.tell_where(&endpoint, &decision);
         if let Some(trace) = &mut self.log.trace {
-            trace.attempt(&mut parts.headers, &endpoint, &decision);
+            trace.attempt(&mut self.parts.headers, &endpoint, &decision);
         }
         if self.plan.has_extras() {
             endpoint.carried_extras();
@@ -300,7 +300,7 @@ impl<'a> Tries<'a> {
         let pool = &self.plan.resolved.pool;
         let (body, repeatable) = (&self.plan.body, self.plan.repeatable);
         let left = self.deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(began));
-        let begun = attempt(self.app, pool, &endpoint, parts, body, repeatable, left).await;
+        let begun = attempt(self.app, pool, &endpoint, self.parts, body, repeatable, left).await;
         let started = match begun {
             Ok(started) => started,
             Err(failure) => {
