@@ -13,7 +13,6 @@ use kvasir_testkit::client;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-static RELOADS: AtomicU64 = AtomicU64::new(0);
 static FILES: AtomicU64 = AtomicU64::new(0);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -22,11 +21,8 @@ pub(crate) struct Gateway {
     addr: SocketAddr,
     file: PathBuf,
     urls: Vec<String>,
-}
-
-/// How often a configuration was reloaded.
-pub(crate) fn reloads() -> u64 {
-    RELOADS.load(Ordering::Relaxed)
+    /// Lines of its log that must not be there.
+    panics: Arc<AtomicU64>,
 }
 
 impl Gateway {
@@ -41,6 +37,8 @@ impl Gateway {
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the gateway starts");
         let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
         let (found, address) = tokio::sync::oneshot::channel();
+        let panics = Arc::<AtomicU64>::default();
+        let seen = Arc::clone(&panics);
         std::thread::spawn(move || {
             let mut found = Some(found);
             for line in stderr.lines().map_while(Result::ok) {
@@ -49,16 +47,16 @@ impl Gateway {
                 {
                     let _ = found.send(at.split_whitespace().next().unwrap_or_default().to_owned());
                 }
-                // Panics have no place, whatever happens.
-                assert!(!line.contains("panicked"), "{line}");
-                if line.contains(" ERROR ") {
+                let panicked = line.contains("panicked");
+                seen.fetch_add(u64::from(panicked), Ordering::Relaxed);
+                if panicked || line.contains(" ERROR ") {
                     eprintln!("{line}");
                 }
             }
         });
         let address = address.await.expect("it says where it listens");
         let addr = address.parse().unwrap_or_else(|_| panic!("{address} is no address"));
-        let gateway = Self { child, addr, file, urls: urls.to_vec() };
+        let gateway = Self { child, addr, file, urls: urls.to_vec(), panics };
         let began = Instant::now();
         while client::get(addr, "/readyz").await.map_or(0, |answer| answer.status) != 200 {
             assert!(began.elapsed() < PATIENCE, "it does not get ready");
@@ -75,12 +73,31 @@ impl Gateway {
     pub(crate) async fn reload_every(self: Arc<Self>, pause: Duration) {
         for turn in 1.. {
             sleep(pause).await;
-            fs::write(&self.file, config(&self.urls, turn).to_string()).expect("a file");
+            // In one step: half a file is a bad configuration.
+            let new = self.file.with_extension("new");
+            fs::write(&new, config(&self.urls, turn).to_string()).expect("a file");
+            fs::rename(&new, &self.file).expect("a file takes the other's place");
             let pid = self.child.id().to_string();
             let told = Command::new("kill").args(["-HUP", &pid]).status();
             assert!(told.is_ok_and(|status| status.success()), "the gateway is gone");
-            RELOADS.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// How often it took up another configuration, and how often it refused to.
+    pub(crate) async fn reloads(&self) -> (f64, f64) {
+        let page = client::get(self.addr, "/metrics").await.map(|page| page.text());
+        let page = page.unwrap_or_default();
+        let count = |result: &str| -> f64 {
+            let wanted = format!("kvasir_config_reloads_total{{result=\"{result}\"}} ");
+            let value = page.lines().find_map(|line| line.strip_prefix(&wanted));
+            value.map_or(0.0, |value| value.parse().expect("a number"))
+        };
+        (count("applied"), count("rejected"))
+    }
+
+    /// Panics have no place, whatever happens.
+    pub(crate) fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
     }
 
     /// What it takes of the memory.
@@ -131,8 +148,11 @@ fn config(urls: &[String], turn: u64) -> Value {
     let there = all.into_iter().enumerate().filter(|(place, _)| turn == 0 || place + 1 != missing);
     let endpoints: Vec<Value> = there.map(|(_, endpoint)| endpoint).collect();
     let policy = if turn % 4 == 3 { "power_of_two" } else { "latency" };
+    let admission = json!({"endpoint": {"max_requests": 40 + turn % 2 * 40}, "hold_ms": 500,
+        "queue": {"places": 400, "max_wait_ms": 4_000}});
     json!({
-        "pools": [{"model": "tiny", "policy": policy, "token_parity": "off", "endpoints": endpoints}],
+        "pools": [{"model": "tiny", "policy": policy, "token_parity": "off",
+            "admission": admission, "endpoints": endpoints}],
         "scrape_interval_ms": 100,
         "timeouts": {"connect_ms": 1_000, "first_data_ms": 3_000, "idle_ms": 3_000,
             "request_ms": 10_000},
