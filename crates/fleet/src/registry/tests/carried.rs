@@ -131,7 +131,8 @@ async fn an_engine_that_ended_is_not_taken_back() {
     other.endpoints[0].origin = Origin::at(authority(1), true).unwrap();
     let (second, changes) = reload(&first, vec![other]);
     assert_eq!(changes.engines_begun_anew.len(), 1);
-    let (third, _) = reload(&second, vec![pool("m", [1])]);
+    let (third, _) = reload(&second, vec![pool("m", [2])]);
+    let (third, _) = reload(&third, vec![pool("m", [1])]);
     assert_eq!(third.endpoints()[0].url(), held.endpoint().url());
     assert!(third.engines.iter().all(|engine| !engine.ends()), "nobody watches it");
     drop(held);
