@@ -9,6 +9,7 @@
 
 mod door;
 mod limits;
+mod pace;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -22,17 +23,19 @@ use tokio::sync::oneshot;
 pub use self::door::{AdmissionSpec, Door, Unread};
 pub(crate) use self::door::{ring, ring_all};
 pub use self::limits::{EndpointLimits, Limits, Most};
+use self::pace::Pace;
 use self::queue::{Place, Queue, Waiting};
 
 /// The longest `retry-after`.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// How many that can do nothing with room pass it on before it waits for the next bell.
-const MAX_PASSES: u64 = 4;
+/// How many that can do nothing with room pass it on at one bell: each of them costs a choice. The
+/// next bell goes on behind them, so that everybody's turn comes.
+const MAX_PASSES: u64 = 64;
+/// So many of those that tried at a bell that came to that are tried again at the next, before others.
+const FIRST_AGAIN: usize = 32;
 /// So many may be served before one that found too little room for itself; then what becomes free
 /// is kept for it.
 const MAX_OVERTAKEN: u64 = 32;
-/// How far back the pace of the queue is looked at.
-const PACE_WINDOW: Duration = Duration::from_secs(10);
 
 /// Requests that wait at any door: where there is none, a bell need not ring.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -59,6 +62,8 @@ pub struct Asker {
 pub enum NoRoom {
     /// All that could serve it are at their limits.
     Full,
+    /// The same, while there is room where it cannot go: nothing is to be kept for it there.
+    FullForIt,
     /// All are, whatever is asked for.
     FullForAll,
     /// None could serve it.
@@ -142,15 +147,6 @@ struct State {
     tally: Tally,
 }
 
-/// How fast the queue moves.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pace {
-    since: Duration,
-    served: u64,
-    /// Requests a second in the window before.
-    before: f64,
-}
-
 /// One that waits. However it ends, its place is free.
 struct Waiter<'a> {
     admission: &'a Admission,
@@ -161,10 +157,24 @@ struct Waiter<'a> {
     heard: u64,
     /// How many had been served when it first found too little room.
     failed_at: Option<u64>,
+    /// What became of its last attempt.
+    tried: Tried,
     /// What became of it is counted.
     ended: bool,
     /// It was called and served: it has no place any more.
     has_left: bool,
+}
+
+/// What came of an attempt in vain, for those behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tried {
+    No,
+    /// They may have better luck, and are tried first until the next bell.
+    Passed,
+    /// There is no room for anybody.
+    Full,
+    /// What room there is, is kept for it.
+    Keeps,
 }
 
 // === impl Admission ===
@@ -200,8 +210,13 @@ impl Admission {
     pub(crate) fn ring(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.bells.fetch_add(1, Ordering::SeqCst);
-            self.passes.store(0, Ordering::Relaxed);
-            if self.queue.lock().called == 0 {
+            let passes = self.passes.swap(0, Ordering::Relaxed);
+            let nobody_tries = {
+                let mut state = self.queue.lock();
+                state.queue.all_again((passes >= MAX_PASSES).then_some(FIRST_AGAIN));
+                state.called == 0
+            };
+            if nobody_tries {
                 self.call_next();
             }
         }
@@ -247,7 +262,7 @@ impl Admission {
     /// Whether it cannot even wait.
     fn refuses(&self, asker: Asker, why: NoRoom) -> Option<TurnedAway> {
         match why {
-            NoRoom::Full | NoRoom::FullForAll if self.spec.places == 0 => {
+            NoRoom::Full | NoRoom::FullForIt | NoRoom::FullForAll if self.spec.places == 0 => {
                 let mut state = self.queue.lock();
                 state.tally.overloaded += 1;
                 Some(TurnedAway::Overloaded { retry_after: state.until_room(self.now()) })
@@ -257,13 +272,13 @@ impl Admission {
                 self.queue.lock().tally.nobody += u64::from(!asker.goes_ahead);
                 Some(TurnedAway::Nobody)
             }
-            NoRoom::Full | NoRoom::FullForAll | NoRoom::Nobody => None,
+            NoRoom::Full | NoRoom::FullForIt | NoRoom::FullForAll | NoRoom::Nobody => None,
         }
     }
 
     fn patience(&self, asker: Asker, why: NoRoom) -> Duration {
         let most = match why {
-            NoRoom::Full | NoRoom::FullForAll => self.spec.max_wait,
+            NoRoom::Full | NoRoom::FullForIt | NoRoom::FullForAll => self.spec.max_wait,
             NoRoom::Nobody => asker.hold,
         };
         asker.patience.map_or(most, |patience| patience.min(most))
@@ -291,6 +306,7 @@ impl<'a> Waiter<'a> {
             came,
             heard,
             failed_at: None,
+            tried: Tried::No,
             ended: false,
             has_left: false,
         }
@@ -335,7 +351,7 @@ impl<'a> Waiter<'a> {
                 Err(none) => {
                     why = none;
                     // Room that is no room for this one may be for the next.
-                    if self.may_pass_on(why) {
+                    if self.pass_on(why) {
                         self.admission.call_next();
                     }
                 }
@@ -349,12 +365,22 @@ impl<'a> Waiter<'a> {
         let Asker { tenant, cost, goes_ahead, .. } = self.asker;
         let priority = if goes_ahead { i32::MAX } else { self.asker.priority };
         let now = self.admission.now();
-        let (is_only, nobody_tries) = {
+        let (is_next, nobody_tries, bells) = {
             let mut state = self.admission.queue.lock();
+            // A bell that is not counted yet finds it where it is put now.
+            let bells = self.admission.bells.load(Ordering::SeqCst);
             if let Some(place) = self.place {
-                state.queue.put_back(place, cost, bell);
+                let rests = self.tried == Tried::Passed && bells == self.heard;
+                if rests {
+                    state.queue.set_aside(place, cost, bell);
+                } else {
+                    state.queue.put_back(place, cost, bell);
+                }
                 state.called -= 1;
-                (false, state.called == 0)
+                // One that was not back yet when this one passed the room on.
+                let may_pass = self.admission.passes.load(Ordering::Relaxed) < MAX_PASSES;
+                let passes = rests && may_pass && state.queue.untried() > 0;
+                (passes, state.called == 0, bells)
             } else {
                 let waiting = Waiting { priority, tenant, deadline, cost };
                 self.place = state.queue.enter(waiting, bell);
@@ -364,29 +390,37 @@ impl<'a> Waiter<'a> {
                     self.ended = true;
                     return Err(TurnedAway::QueueFull { retry_after });
                 }
-                // Those it came behind are gone meanwhile, and what they left nobody took.
-                (state.queue.len() == 1, state.called == 0)
+                // Those it came behind are gone meanwhile, and what they left nobody took; or all of
+                // them have tried what there is.
+                (state.queue.untried() == 1, state.called == 0, bells)
             }
         };
         // Nor must a bell between the last attempt and the entry be missed.
-        let bells = self.admission.bells.load(Ordering::SeqCst);
-        if nobody_tries && (is_only || bells != self.heard) {
+        let bells = bells.max(self.admission.bells.load(Ordering::SeqCst));
+        if nobody_tries && (is_next || bells != self.heard) {
             self.admission.call_next();
         }
         Ok(called)
     }
 
-    fn may_pass_on(&mut self, why: NoRoom) -> bool {
+    /// Notes what the attempt says to those behind; whether the next of them is to be called.
+    fn pass_on(&mut self, why: NoRoom) -> bool {
+        self.tried = Tried::Passed;
         if why == NoRoom::FullForAll {
+            self.tried = Tried::Full;
             return false;
         }
+        let (served, untried) = {
+            let state = self.admission.queue.lock();
+            (state.tally.served, state.queue.untried())
+        };
         if why == NoRoom::Full {
-            let served = self.admission.queue.lock().tally.served;
             if served - *self.failed_at.get_or_insert(served) >= MAX_OVERTAKEN {
+                self.tried = Tried::Keeps;
                 return false;
             }
         }
-        self.admission.passes.fetch_add(1, Ordering::Relaxed) < MAX_PASSES
+        untried > 0 && self.admission.passes.fetch_add(1, Ordering::Relaxed) < MAX_PASSES
     }
 
     fn served(&mut self) {
@@ -408,7 +442,7 @@ impl<'a> Waiter<'a> {
                 state.tally.nobody += 1;
                 TurnedAway::Nobody
             }
-            NoRoom::Full | NoRoom::FullForAll => {
+            NoRoom::Full | NoRoom::FullForIt | NoRoom::FullForAll => {
                 state.tally.waited_too_long += 1;
                 TurnedAway::WaitedTooLong { retry_after: state.until_room(now) }
             }
@@ -418,18 +452,20 @@ impl<'a> Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let was_called = {
+        let (was_called, nobody_tries) = {
             let mut state = self.admission.queue.lock();
             state.tally.left += u64::from(!self.ended);
             let place = self.place.filter(|_| !self.has_left);
             let was_called = place.is_some_and(|place| state.queue.remove(place).is_none());
             state.called -= usize::from(was_called);
-            was_called
+            (was_called, state.called == 0)
         };
         self.admission.waiting.fetch_sub(1, Ordering::SeqCst);
         WAITING.fetch_sub(1, Ordering::SeqCst);
-        // It was called and did not take what it was called for: that is for the next.
-        if was_called {
+        // It was called and did not take what it was called for, or room was kept for it: that is for
+        // the next.
+        let kept = self.tried == Tried::Keeps && !self.has_left && nobody_tries;
+        if was_called || kept {
             self.admission.call_next();
         }
     }
@@ -445,27 +481,5 @@ impl State {
         let seconds = if pace > 0.0 { ahead / pace } else { 1.0 };
         let longest = LONGEST_RETRY.as_secs_f64();
         Duration::from_secs_f64(seconds.clamp(1.0, longest))
-    }
-}
-
-// === impl Pace ===
-
-impl Pace {
-    fn count(&mut self, now: Duration) {
-        let lasted = now.saturating_sub(self.since);
-        if lasted >= PACE_WINDOW {
-            self.before = self.served as f64 / lasted.as_secs_f64();
-            self.since = now;
-            self.served = 0;
-        }
-        self.served += 1;
-    }
-
-    /// Requests a second.
-    fn get(&self, now: Duration) -> f64 {
-        let lasted = now.saturating_sub(self.since).as_secs_f64();
-        let share = (lasted / PACE_WINDOW.as_secs_f64()).min(1.0);
-        let pace = if lasted > 0.0 { self.served as f64 / lasted } else { 0.0 };
-        pace * share + self.before * (1.0 - share)
     }
 }

@@ -14,7 +14,8 @@ pub struct BreakerSettings {
     pub open: Duration,
     /// The longest it stays open, [`open`](Self::open) at least.
     pub longest_open: Duration,
-    /// How many requests may try an engine at one time while it is half-open; at least 1.
+    /// How many requests may try an engine at one time while it is half-open; at least 1. One that
+    /// takes longer than [`open`](Self::open) counts no more, though its end still does.
     pub trials: u32,
 }
 
@@ -72,26 +73,36 @@ pub(crate) struct Breaker {
     settings: BreakerSettings,
     /// How often it opened.
     openings: u64,
+    /// How many trials there were.
+    trials: u64,
     state: State,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum State {
     Closed { faults: u32 },
     Open { until: Instant, rest: Duration },
-    HalfOpen { trials: u32, rest: Duration },
+    HalfOpen { trials: Vec<Trial>, rest: Duration },
+}
+
+/// A request that finds out whether the engine is well again.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    number: u64,
+    since: Instant,
 }
 
 /// A request that was let through. To be given back with its verdict exactly once.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     openings: u64,
-    trial: bool,
+    /// Its number, where it is one.
+    trial: Option<u64>,
 }
 
 impl Breaker {
     pub(crate) fn new(settings: BreakerSettings) -> Self {
-        Self { settings, openings: 0, state: State::Closed { faults: 0 } }
+        Self { settings, openings: 0, trials: 0, state: State::Closed { faults: 0 } }
     }
 
     pub(crate) fn state(&self, now: Instant) -> BreakerState {
@@ -104,25 +115,34 @@ impl Breaker {
 
     /// Why no further request is meant to pass now; `None` where one is.
     pub(crate) fn bars(&self, now: Instant) -> Option<BreakerState> {
-        match (self.state(now), self.state) {
+        match (self.state(now), &self.state) {
             (BreakerState::Open, _) => Some(BreakerState::Open),
-            (_, State::HalfOpen { trials, .. }) if trials >= self.settings.trials.max(1) => {
-                Some(BreakerState::HalfOpen)
+            (_, State::HalfOpen { trials, .. }) => {
+                let under_way = trials.iter().filter(|trial| !self.has_lapsed(trial, now)).count();
+                let most = self.settings.trials.max(1) as usize;
+                (under_way >= most).then_some(BreakerState::HalfOpen)
             }
             _ => None,
         }
     }
 
+    /// A trial that takes long says nothing yet, and keeps no other from finding out.
+    fn has_lapsed(&self, trial: &Trial, now: Instant) -> bool {
+        now.saturating_duration_since(trial.since) >= self.settings.open
+    }
+
     /// A request is sent: a trial where one is due, and otherwise for want of another engine.
     pub(crate) fn send(&mut self, now: Instant) -> Ticket {
         let barred = self.bars(now).is_some();
-        if let (State::Open { rest, .. }, false) = (self.state, barred) {
-            self.state = State::HalfOpen { trials: 0, rest };
+        if let (&State::Open { rest, .. }, false) = (&self.state, barred) {
+            self.state = State::HalfOpen { trials: Vec::new(), rest };
         }
-        let mut trial = false;
+        let (mut trial, open) = (None, self.settings.open);
         if let (State::HalfOpen { trials, .. }, false) = (&mut self.state, barred) {
-            *trials += 1;
-            trial = true;
+            self.trials += 1;
+            trials.retain(|trial| now.saturating_duration_since(trial.since) < open);
+            trials.push(Trial { number: self.trials, since: now });
+            trial = Some(self.trials);
         }
         Ticket { openings: self.openings, trial }
     }
@@ -138,16 +158,17 @@ impl Breaker {
         if ticket.openings != self.openings {
             return None;
         }
-        if let (State::HalfOpen { trials, .. }, true) = (&mut self.state, ticket.trial) {
-            *trials = trials.saturating_sub(1);
+        if let (State::HalfOpen { trials, .. }, Some(number)) = (&mut self.state, ticket.trial) {
+            trials.retain(|trial| trial.number != number);
         }
-        match (verdict, self.state) {
+        match (verdict, &self.state) {
             (Verdict::Nothing, _) => None,
             (Verdict::Answered, before) => {
+                let is_news = !matches!(before, State::Closed { .. });
                 self.state = State::Closed { faults: 0 };
-                (!matches!(before, State::Closed { .. })).then_some(BreakerState::Closed)
+                is_news.then_some(BreakerState::Closed)
             }
-            (Verdict::Fault, State::Closed { faults }) => {
+            (Verdict::Fault, &State::Closed { faults }) => {
                 let faults = faults.saturating_add(1);
                 if faults < self.settings.failures.max(1) {
                     self.state = State::Closed { faults };
@@ -155,7 +176,7 @@ impl Breaker {
                 }
                 Some(self.open(self.settings.open, now))
             }
-            (Verdict::Fault, State::HalfOpen { rest, .. }) if ticket.trial => {
+            (Verdict::Fault, &State::HalfOpen { rest, .. }) if ticket.trial.is_some() => {
                 let longest = self.settings.longest_open.max(self.settings.open);
                 Some(self.open(rest.saturating_mul(2).min(longest), now))
             }
@@ -168,7 +189,7 @@ impl Breaker {
     /// news.
     pub(crate) fn reappeared(&mut self) -> bool {
         let State::Open { rest, .. } = self.state else { return false };
-        self.state = State::HalfOpen { trials: 0, rest };
+        self.state = State::HalfOpen { trials: Vec::new(), rest };
         true
     }
 
@@ -196,7 +217,7 @@ impl Breaker {
 impl Ticket {
     /// Whether the request finds out if its engine is well again.
     pub(crate) fn is_trial(&self) -> bool {
-        self.trial
+        self.trial.is_some()
     }
 }
 

@@ -54,7 +54,8 @@ pub struct Endpoint {
     lives: AtomicU64,
     signals: Mutex<Scrape>,
     streams: RwLock<Streams>,
-    carried_extras: AtomicBool,
+    /// Of the engine, whichever of its ranks and by whichever fleet.
+    carried_extras: Arc<AtomicBool>,
     parity: HitParity,
     /// Tokens per block, 0 while unknown.
     block_size: AtomicU32,
@@ -94,6 +95,7 @@ impl Endpoint {
         let name = name_of(engine.url(), rank);
         let (load, pending) = (shared.accounts.of(&name), shared.pending.slot());
         let id = EndpointId::of(&name);
+        let carried_extras = shared.carried_extras.of(engine.url());
         Self {
             engine,
             rank,
@@ -108,7 +110,7 @@ impl Endpoint {
             lives: AtomicU64::new(0),
             signals: Mutex::new(Scrape::default()),
             streams: RwLock::new(Streams { list: streams, ..Streams::default() }),
-            carried_extras: AtomicBool::new(false),
+            carried_extras,
             parity: HitParity::new(),
             block_size: AtomicU32::new(0),
             lookahead: AtomicU32::new(0),
@@ -219,7 +221,6 @@ impl Endpoint {
     /// Where the engine does not publish such differences, its blocks can no longer be told apart.
     pub fn carried_extras(&self) {
         self.carried_extras.store(true, Ordering::Relaxed);
-        self.streams.read().list.iter().for_each(|stream| stream.carried_extras());
     }
 
     /// Tokens per block; `None` while unknown.
@@ -347,9 +348,6 @@ impl Endpoint {
 
     /// Follows these streams from now on. `incomplete` says that there are ranks without one.
     pub(crate) fn set_streams(&self, list: Vec<Arc<RankStream>>, incomplete: bool) {
-        if self.carried_extras.load(Ordering::Relaxed) {
-            list.iter().for_each(|stream| stream.carried_extras());
-        }
         let mut streams = self.streams.write();
         let gone = streams.list.iter().map(|stream| stream.creditable().epoch).sum::<u64>();
         let retired = streams.retired + gone + 1;
@@ -376,6 +374,9 @@ impl Endpoint {
     /// [`creditable`](Self::creditable), as far as the event streams go.
     fn streams_creditable(&self) -> Creditable {
         let streams = self.streams.read();
+        if self.carried_extras.load(Ordering::Relaxed) {
+            streams.list.iter().for_each(|stream| stream.carried_extras());
+        }
         let nothing = Creditable {
             trust: Trust::Exact,
             credits: !streams.incomplete,

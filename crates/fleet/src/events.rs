@@ -1,6 +1,6 @@
 //! Which event stream a rank has, and the task that applies it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use kvasir_inventory::{AbsentReason, Inventory, Trust};
 use kvasir_kv_events::{Address, EndpointError, SubscribeError, Subscriber, SubscriberConfig};
@@ -61,6 +61,8 @@ impl Source {
 pub(crate) struct EventFollower {
     /// The source and the base model it was followed for: another model is another cache.
     followed: Option<(Source, String)>,
+    /// Where what it says is written: another stream of the same rank is to be followed anew.
+    into: Weak<RankStream>,
     task: Option<Task>,
 }
 
@@ -81,7 +83,8 @@ impl EventFollower {
         source: Source,
         base: &str,
     ) {
-        let same = self.followed.as_ref().is_some_and(|(known, of)| *known == source && of == base);
+        let same = self.followed.as_ref().is_some_and(|(known, of)| *known == source && of == base)
+            && std::ptr::eq(self.into.as_ptr(), Arc::as_ptr(&to.stream));
         let ended = self.task.as_ref().is_some_and(Task::is_finished);
         if same && !ended {
             return;
@@ -92,6 +95,7 @@ impl EventFollower {
         }
         // Until it is followed again, so that a failed start is tried anew.
         self.followed = None;
+        self.into = Arc::downgrade(&to.stream);
         let stream = &to.stream;
         stream.withhold_credit();
         let (trust, why) = match &source {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use kvasir_inventory::{AbsentReason, Inventory, Trust};
+use kvasir_inventory::{AbsentReason, Inventory, Slot, Trust};
 use kvasir_kv_events::Update;
 use kvasir_kv_events::poll::{PollStream, RankUpdate};
 
@@ -31,8 +31,8 @@ const HEAVY_BYTES: usize = 64 << 10;
 /// Polls one engine, for the streams of all its ranks.
 #[derive(Debug, Default)]
 pub(crate) struct PollFollower {
-    /// The ranks and the base model it is done for, and with which key.
-    followed: Option<(Vec<u32>, String, Option<HeaderValue>)>,
+    /// The ranks with their places in the inventory, the base model it is done for, and with which key.
+    followed: Option<(Vec<(u32, Slot)>, String, Option<HeaderValue>)>,
     task: Option<Task>,
 }
 
@@ -54,7 +54,8 @@ impl PollFollower {
         authorization: Option<&HeaderValue>,
         base: &str,
     ) {
-        let ranks: Vec<u32> = streams.iter().map(|to| to.stream.rank()).collect();
+        let rank_of = |to: &Followed| (to.stream.rank(), to.stream.slot());
+        let ranks: Vec<(u32, Slot)> = streams.iter().map(rank_of).collect();
         let wanted = (ranks, base.to_owned(), authorization.cloned());
         let ended = self.task.as_ref().is_none_or(Task::is_finished);
         if self.followed.as_ref() == Some(&wanted) && !ended {

@@ -113,6 +113,9 @@ impl Ranks {
         let mut list = Vec::with_capacity(wanted.len());
         for (offset, rank) in (0..).zip(wanted.iter().copied()) {
             let known = endpoints.iter().find(|e| e.rank() == Some(rank));
+            if let Some(endpoint) = known {
+                self.move_to(endpoint, rank, offset);
+            }
             match known.cloned().or_else(|| {
                 let streams = vec![Arc::new(self.stream(rank, offset)?)];
                 let (engine, shared) = (Arc::clone(&self.engine), &self.shared);
@@ -128,6 +131,17 @@ impl Ranks {
         tracing::info!(endpoint = self.engine.url(), ranks = ?wanted, "an endpoint for each rank");
         *endpoints = list;
         true
+    }
+
+    /// Its ports may be others, where ranks before it came or went: those of its stream are
+    /// another's now.
+    fn move_to(&self, endpoint: &Endpoint, rank: u32, offset: u32) {
+        if endpoint.streams().iter().all(|stream| stream.offset() == offset) {
+            return;
+        }
+        let stream = self.stream(rank, offset).map(Arc::new);
+        let incomplete = stream.is_none();
+        endpoint.set_streams(stream.into_iter().collect(), incomplete);
     }
 
     /// One endpoint with a stream for each rank.
@@ -146,8 +160,9 @@ impl Ranks {
             .zip(wanted.iter().copied())
             .take(MAX_RANKS)
             .map_while(|(place, rank)| {
-                let stays = known.iter().find(|stream| stream.rank() == rank);
                 let offset = if by_url { rank } else { place };
+                let is_it = |s: &&Arc<RankStream>| s.rank() == rank && s.offset() == offset;
+                let stays = known.iter().find(is_it);
                 stays.cloned().or_else(|| self.stream(rank, offset).map(Arc::new))
             })
             .collect();
@@ -206,6 +221,39 @@ fn wanted(addressing: RankAddressing, configured: Option<u32>, told: &[u32]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Rank 3 alone, and then all four: what came on the first ports is rank 0's from then on.
+    #[test]
+    fn a_stream_is_of_one_rank_at_one_offset() {
+        let space = kvasir_kv_hash::KeySpace::fixed();
+        let inventory = Arc::new(kvasir_inventory::Inventory::new(space, Default::default()));
+        for addressing in [RankAddressing::None, RankAddressing::Header] {
+            let ranks = Ranks::new(
+                Origin::at("127.0.0.2:1".parse().unwrap(), false).unwrap(),
+                addressing,
+                Configured::default(),
+                BlockIdentity::Tokens,
+                Shared::new(Arc::clone(&inventory)),
+            )
+            .unwrap();
+            let places = || -> Vec<(u32, u32)> {
+                ranks.streams().iter().map(|(_, s)| (s.rank(), s.offset())).collect()
+            };
+            let stream_of = |rank| {
+                ranks.streams().into_iter().map(|(_, s)| s).find(|s| s.rank() == rank).unwrap()
+            };
+            ranks.learn(&[3]);
+            assert_eq!(places(), [(3, 0)]);
+            let alone = stream_of(3);
+            ranks.learn(&[0, 1, 2, 3]);
+            assert_eq!(places(), [(0, 0), (1, 1), (2, 2), (3, 3)], "{addressing:?}");
+            assert!(!Arc::ptr_eq(&alone, &stream_of(3)), "its blocks are another's");
+            let first = stream_of(0);
+            ranks.learn(&[0, 3]);
+            assert_eq!(places(), [(0, 0), (3, 1)], "{addressing:?}");
+            assert!(Arc::ptr_eq(&first, &stream_of(0)), "it stays where it was");
+        }
+    }
 
     #[test]
     fn which_ranks_are_followed() {

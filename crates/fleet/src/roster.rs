@@ -87,14 +87,14 @@ impl Roster {
 }
 
 impl Leaving {
+    /// Never one that has ended: nobody watches it any more.
     pub(crate) fn find(&self, authority: &Authority) -> Option<&Arc<Supervised>> {
-        self.engines.iter().find(|engine| engine.ranks().engine().authority() == authority)
+        self.engines.iter().find(|engine| is_watched_at(engine, authority))
     }
 
     /// Takes out an engine that comes back.
     pub(crate) fn take(&mut self, authority: &Authority) -> Option<Arc<Supervised>> {
-        let is_it = |engine: &Arc<Supervised>| engine.ranks().engine().authority() == authority;
-        let place = self.engines.iter().position(is_it)?;
+        let place = self.engines.iter().position(|engine| is_watched_at(engine, authority))?;
         Some(self.engines.swap_remove(place))
     }
 
@@ -102,4 +102,8 @@ impl Leaving {
         engine.leave();
         self.engines.push(engine);
     }
+}
+
+fn is_watched_at(engine: &Supervised, authority: &Authority) -> bool {
+    engine.ranks().engine().authority() == authority && !engine.ends()
 }

@@ -1,6 +1,7 @@
 //! An engine with the task that keeps it current.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvasir_inventory::Inventory;
 use parking_lot::Mutex;
@@ -16,6 +17,8 @@ pub(crate) struct Supervised {
     ranks: Arc<Ranks>,
     duties: Arc<Duties>,
     task: Mutex<Option<Task>>,
+    /// It is to end, or has.
+    ends: AtomicBool,
 }
 
 impl Supervised {
@@ -23,7 +26,12 @@ impl Supervised {
     pub(crate) fn start(ranks: Arc<Ranks>, duty: Duty, inventory: Arc<Inventory>) -> Self {
         let duties = Arc::new(Duties::new(duty));
         let monitor = Monitor { ranks: Arc::clone(&ranks), duties: Arc::clone(&duties), inventory };
-        Self { ranks, duties, task: Mutex::new(Some(Task::spawn(monitor.run()))) }
+        Self {
+            ranks,
+            duties,
+            task: Mutex::new(Some(Task::spawn(monitor.run()))),
+            ends: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn ranks(&self) -> &Arc<Ranks> {
@@ -63,8 +71,20 @@ impl Supervised {
         self.ranks.endpoints().iter().map(|endpoint| u64::from(endpoint.in_flight())).sum()
     }
 
+    /// Whether nobody watches it any more, or soon nobody will.
+    pub(crate) fn ends(&self) -> bool {
+        self.ends.load(Ordering::Acquire) || self.task.lock().as_ref().is_none_or(Task::is_finished)
+    }
+
+    /// [`end`](Self::end) in the background. Must be called within a tokio runtime.
+    pub(crate) fn begin_end(self: Arc<Self>) {
+        self.ends.store(true, Ordering::Release);
+        tokio::spawn(async move { self.end().await });
+    }
+
     /// Watches it no more, and forgets its blocks, whoever still holds it.
     pub(crate) async fn end(&self) {
+        self.ends.store(true, Ordering::Release);
         let task = self.task.lock().take();
         if let Some(task) = task {
             // Until it has really ended it may still begin streams.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::HeaderName;
 use parking_lot::Mutex;
 
@@ -37,6 +37,9 @@ pub struct AdmissionSpec {
 pub struct Door {
     model: String,
     spec: AdmissionSpec,
+    /// The limits of the pool in place, which may have another door by now or none: those who wait
+    /// here choose by them.
+    limits_now: Arc<ArcSwapOption<Limits>>,
     admission: Admission,
     /// Whose room those who wait want to hear of.
     members: ArcSwap<Vec<Arc<Endpoint>>>,
@@ -75,11 +78,15 @@ fn ring_where(concerns: impl Fn(&Door) -> bool) {
 }
 
 impl Door {
-    pub(crate) fn new(model: String, spec: AdmissionSpec) -> Arc<Self> {
+    /// In the place of the door `before`, where there was one.
+    pub(crate) fn new(model: String, spec: AdmissionSpec, before: Option<&Self>) -> Arc<Self> {
+        let limits_now = before.map(|door| Arc::clone(&door.limits_now)).unwrap_or_default();
+        limits_now.store(Some(Arc::new(spec.limits)));
         let door = Arc::new(Self {
             model,
             admission: Admission::new(spec.queue),
             spec,
+            limits_now,
             members: ArcSwap::default(),
             unread_priorities: AtomicU64::new(0),
             unread_timeouts: AtomicU64::new(0),
@@ -89,6 +96,11 @@ impl Door {
         doors.push(Arc::downgrade(&door));
         drop(doors);
         door
+    }
+
+    /// The pool in place takes everything at once: so do those who wait here.
+    pub(crate) fn lift_limits(&self) {
+        self.limits_now.store(None);
     }
 
     /// What it was built from.
@@ -139,7 +151,8 @@ impl Door {
                 self.members.store(Arc::clone(&members));
             }
             // Not all that an attempt takes, where many wait and are called in vain.
-            if self.spec.limits.are_all_reached(&members) {
+            let limits = self.limits_now.load();
+            if limits.as_ref().is_some_and(|limits| limits.are_all_reached(&members)) {
                 return Err(NoRoom::FullForAll);
             }
             attempt()

@@ -53,7 +53,8 @@ impl Limits {
     ///
     /// # Errors
     /// [`NoRoom::Full`] where nobody is left but for the limits: those who fail are no better than
-    /// waiting.
+    /// waiting. [`NoRoom::FullForIt`] where there is room at another that this request alone cannot
+    /// go to.
     pub(crate) fn exclude(
         &self,
         endpoints: &[Arc<Endpoint>],
@@ -62,19 +63,27 @@ impl Limits {
         exclusions: &mut [Option<Exclusion>],
     ) -> Result<(), NoRoom> {
         let (requests, tokens) = in_hand(endpoints);
-        let (mut limited, mut left) = (false, false);
+        let (mut limited, mut left, mut room_elsewhere) = (false, false, false);
         let members = endpoints.iter().zip(candidates).zip(exclusions);
         for ((endpoint, candidate), exclusion) in members {
-            if exclusion.is_some() {
+            let more = candidate.uncached(prompt_tokens);
+            let reached = || {
+                let reached = self.pool.reached(requests, tokens, more);
+                reached.or_else(|| self.endpoint.reached(endpoint, more))
+            };
+            if let Some(why) = *exclusion {
+                room_elsewhere |= is_its_own(why) && reached().is_none();
                 continue;
             }
-            let more = candidate.uncached(prompt_tokens);
-            let reached = self.pool.reached(requests, tokens, more);
-            *exclusion = reached.or_else(|| self.endpoint.reached(endpoint, more));
+            *exclusion = reached();
             limited |= exclusion.is_some();
             left |= exclusion.is_none();
         }
-        if limited && !left { Err(NoRoom::Full) } else { Ok(()) }
+        match (limited && !left, room_elsewhere) {
+            (false, _) => Ok(()),
+            (true, false) => Err(NoRoom::Full),
+            (true, true) => Err(NoRoom::FullForIt),
+        }
     }
 
     /// Whether it is sure, without looking closer, that no endpoint has room for anything.
@@ -97,6 +106,12 @@ impl EndpointLimits {
             saturated.then_some(Exclusion::KvSaturated)
         })
     }
+}
+
+/// Whether an endpoint is excluded for what the request is: others may go there.
+fn is_its_own(why: Exclusion) -> bool {
+    use Exclusion::{ContextTooLong, ModelNotServed, NotOwner, Tried};
+    matches!(why, ModelNotServed | ContextTooLong | Tried | NotOwner)
 }
 
 /// Requests and prompt tokens of all together.

@@ -46,6 +46,18 @@ pub(super) struct Queue<T> {
     arrivals: u64,
     /// Highest priority first.
     classes: BTreeMap<Reverse<i32>, Class<T>>,
+    /// Those that tried in vain and wait for the next bell, in the order in which they tried.
+    aside: Vec<Aside<T>>,
+    /// Those that wait for a later one.
+    deferred: Vec<Aside<T>>,
+}
+
+/// One that tried in vain. It never gave up its place.
+#[derive(Debug)]
+struct Aside<T> {
+    place: Place,
+    cost: u64,
+    item: T,
 }
 
 #[derive(Debug)]
@@ -66,16 +78,22 @@ struct Share<T> {
 impl<T> Queue<T> {
     /// With room for so many.
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit, length: 0, arrivals: 0, classes: BTreeMap::new() }
+        let (aside, deferred) = (Vec::new(), Vec::new());
+        Self { limit, length: 0, arrivals: 0, classes: BTreeMap::new(), aside, deferred }
     }
 
     pub(super) fn len(&self) -> usize {
+        self.length + self.aside.len() + self.deferred.len()
+    }
+
+    /// Those that are not [set aside](Self::set_aside).
+    pub(super) fn untried(&self) -> usize {
         self.length
     }
 
     /// Enters a newcomer; `None` where there is no room.
     pub(super) fn enter(&mut self, waiting: Waiting, item: T) -> Option<Place> {
-        if self.length >= self.limit {
+        if self.len() >= self.limit {
             return None;
         }
         self.arrivals += 1;
@@ -98,6 +116,28 @@ impl<T> Queue<T> {
         self.put(place, cost, item);
     }
 
+    /// Like [`put_back`](Self::put_back), but it is not taken before the next
+    /// [`all_again`](Self::all_again).
+    pub(super) fn set_aside(&mut self, place: Place, cost: u64, item: T) {
+        if let Some(class) = self.classes.get_mut(&place.priority) {
+            class.give_back(place.tenant, cost);
+        }
+        self.aside.push(Aside { place, cost, item });
+    }
+
+    /// All that were set aside may be taken again: where there is a `first`, no more than so many
+    /// of those that tried first, and the others after another round.
+    pub(super) fn all_again(&mut self, first: Option<usize>) {
+        let tried = self.aside.len();
+        let mut again: Vec<Aside<T>> =
+            self.aside.drain(..first.map_or(tried, |first| first.min(tried))).collect();
+        self.deferred.append(&mut self.aside);
+        if first.is_none() {
+            again.append(&mut self.deferred);
+        }
+        again.into_iter().for_each(|Aside { place, cost, item }| self.put(place, cost, item));
+    }
+
     fn put(&mut self, place: Place, cost: u64, item: T) {
         let class = self.classes.entry(place.priority).or_insert_with(Class::new);
         class.put(place, cost, item);
@@ -117,6 +157,11 @@ impl<T> Queue<T> {
 
     /// Takes one out of its place, if it is still there.
     pub(super) fn remove(&mut self, place: Place) -> Option<T> {
+        for list in [&mut self.aside, &mut self.deferred] {
+            if let Some(at) = list.iter().position(|aside| aside.place == place) {
+                return Some(list.remove(at).item);
+            }
+        }
         let class = self.classes.get_mut(&place.priority)?;
         let removed = class.remove(place)?;
         if class.order.is_empty() {

@@ -388,3 +388,100 @@ fn room_that_comes_while_the_first_tries_in_vain_is_for_the_first() {
         second.await.unwrap();
     });
 }
+
+/// Those at the head can do nothing with the room there is: everybody behind is tried once, room is
+/// kept for none of them, and who comes later takes what they leave.
+#[test]
+fn room_that_many_cannot_use_finds_the_one_who_can() {
+    for (picky, why) in [(2, NoRoom::Full), (70, NoRoom::Full), (2, NoRoom::FullForIt)] {
+        run(async {
+            let spec = QueueSpec { places: 200, max_wait: Duration::from_secs(20) };
+            let room = Room::of(spec, 0);
+            let attempts = Rc::new(Cell::new(0));
+            for _ in 0..picky {
+                let (admission, attempts) = (Rc::clone(&room.admission), Rc::clone(&attempts));
+                tokio::task::spawn_local(async move {
+                    let fails = || {
+                        attempts.set(attempts.get() + 1);
+                        Err::<(), _>(why)
+                    };
+                    admission.admit(asker(5, 0), fails).await.result
+                });
+            }
+            let served = Rc::new(Cell::new(0));
+            let plain = || {
+                let (room, served) = (room.clone(), Rc::clone(&served));
+                tokio::task::spawn_local(async move {
+                    room.enter(asker(0, 0)).await.unwrap();
+                    served.set(served.get() + 1);
+                });
+            };
+            for _ in 0..20 {
+                settle().await;
+            }
+            plain();
+            for _ in 0..20 {
+                settle().await;
+            }
+            let before = attempts.get();
+            // So many cannot all be tried at one bell.
+            let bells = if picky > MAX_PASSES { 2 } else { 1 };
+            room.free.set(1);
+            for _ in 0..bells {
+                room.admission.ring();
+                for _ in 0..20 {
+                    settle().await;
+                }
+            }
+            assert_eq!(served.get(), 1, "{picky} {why:?}");
+            let most = if picky > MAX_PASSES { 2 * (MAX_PASSES + 1) } else { picky };
+            assert!(attempts.get() - before <= most, "tried again at the same bell");
+            // All that wait have failed at this bell: room is found without another.
+            room.free.set(1);
+            plain();
+            for _ in 0..20 {
+                settle().await;
+            }
+            assert_eq!(served.get(), 2, "a newcomer, behind {picky} {why:?}");
+            if why == NoRoom::FullForIt {
+                for overtaken in 0..2 * MAX_OVERTAKEN {
+                    plain();
+                    room.leave(1);
+                    settle().await;
+                    assert_eq!(served.get(), 3 + overtaken, "kept for one that cannot use it");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn room_that_was_kept_for_one_who_leaves_is_for_the_next() {
+    run(async {
+        let spec = QueueSpec { places: 500, max_wait: Duration::from_secs(20) };
+        let room = Room::of(spec, 0);
+        let admission = Rc::clone(&room.admission);
+        let big = tokio::task::spawn_local(async move {
+            admission.admit(asker(1, 0), || Err::<(), _>(NoRoom::Full)).await.result
+        });
+        settle().await;
+        let served = Rc::new(Cell::new(0));
+        for _ in 0..=MAX_OVERTAKEN {
+            let (room, served) = (room.clone(), Rc::clone(&served));
+            tokio::task::spawn_local(async move {
+                room.enter(asker(0, 0)).await.unwrap();
+                served.set(served.get() + 1);
+            });
+        }
+        settle().await;
+        for _ in 0..=MAX_OVERTAKEN {
+            room.leave(1);
+            settle().await;
+        }
+        assert_eq!((served.get(), room.free.get()), (MAX_OVERTAKEN, 1));
+        // No bell rings.
+        big.abort();
+        settle().await;
+        assert_eq!((served.get(), room.free.get()), (MAX_OVERTAKEN + 1, 0));
+    });
+}

@@ -1,4 +1,4 @@
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use proptest::prelude::*;
 
@@ -132,6 +132,34 @@ fn an_engine_that_is_back_is_tried_at_once() {
     assert_eq!((scene.after(9), scene.after(1)), (BreakerState::Open, BreakerState::HalfOpen));
 }
 
+#[test]
+fn a_trial_that_hangs_makes_room_for_another_and_its_end_still_counts() {
+    for (late, then) in [
+        (Verdict::Answered, BreakerState::Closed),
+        (Verdict::Fault, BreakerState::Open),
+        (Verdict::Nothing, BreakerState::HalfOpen),
+    ] {
+        let mut scene = Scene::new(1, 1);
+        scene.fault();
+        scene.after(5);
+        let hangs = scene.send();
+        scene.after(4);
+        assert_eq!(scene.breaker.bars(scene.now), Some(BreakerState::HalfOpen));
+        scene.after(1);
+        assert_eq!(scene.breaker.bars(scene.now), None);
+        let other = scene.send();
+        assert!(other.is_trial());
+        assert_eq!(scene.breaker.bars(scene.now), Some(BreakerState::HalfOpen));
+        scene.settle(hangs, late);
+        assert_eq!(scene.state(), then);
+        if late == Verdict::Nothing {
+            assert_eq!(scene.breaker.bars(scene.now), Some(then), "the other's place is its own");
+            scene.settle(other, Verdict::Answered);
+            assert_eq!(scene.state(), BreakerState::Closed);
+        }
+    }
+}
+
 /// The same in the plainest way: requests by number, in sets, and no arithmetic on counters.
 struct Naive {
     settings: BreakerSettings,
@@ -141,7 +169,8 @@ struct Naive {
     opened: Vec<(Instant, Duration)>,
     closed: bool,
     trying: bool,
-    trials: HashSet<usize>,
+    /// Those that were not settled, with the moment they were sent.
+    trials: HashMap<usize, Instant>,
     sent_after: HashMap<usize, usize>,
 }
 
@@ -155,7 +184,8 @@ impl Naive {
     }
 
     fn bars(&self, now: Instant) -> Option<BreakerState> {
-        let full = self.trials.len() >= self.settings.trials as usize;
+        let young = |since: &&Instant| now < **since + self.settings.open;
+        let full = self.trials.values().filter(young).count() >= self.settings.trials as usize;
         match self.state(now) {
             BreakerState::Open => Some(BreakerState::Open),
             BreakerState::HalfOpen if full => Some(BreakerState::HalfOpen),
@@ -167,12 +197,12 @@ impl Naive {
         self.sent_after.insert(id, self.opened.len());
         if self.state(now) == BreakerState::HalfOpen && self.bars(now).is_none() {
             self.trying = true;
-            self.trials.insert(id);
+            self.trials.insert(id, now);
         }
     }
 
     fn settle(&mut self, id: usize, verdict: Verdict, now: Instant) {
-        let was_trial = self.trials.remove(&id);
+        let was_trial = self.trials.remove(&id).is_some();
         if self.sent_after[&id] != self.opened.len() {
             return;
         }
@@ -232,7 +262,7 @@ proptest! {
         let mut breaker = Breaker::new(settings);
         let mut naive = Naive {
             settings, since_closed: Vec::new(), opened: Vec::new(), closed: true, trying: false,
-            trials: HashSet::new(), sent_after: HashMap::new(),
+            trials: HashMap::new(), sent_after: HashMap::new(),
         };
         let mut now = Instant::now();
         let mut under_way: Vec<(usize, Ticket)> = Vec::new();
@@ -241,7 +271,7 @@ proptest! {
                 Step::Send => {
                     let ticket = breaker.send(now);
                     naive.send(id, now);
-                    prop_assert_eq!(ticket.is_trial(), naive.trials.contains(&id));
+                    prop_assert_eq!(ticket.is_trial(), naive.trials.contains_key(&id));
                     under_way.push((id, ticket));
                 }
                 Step::Settle(at, verdict) if !under_way.is_empty() => {

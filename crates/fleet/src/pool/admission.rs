@@ -13,9 +13,12 @@ impl Pool {
         spec: Option<AdmissionSpec>,
         before: Option<&Arc<Door>>,
     ) -> Self {
+        if let (None, Some(door)) = (&spec, before) {
+            door.lift_limits();
+        }
         self.door = spec.map(|spec| match before {
             Some(door) if *door.spec() == spec => Arc::clone(door),
-            _ => Door::new(self.model.clone(), spec),
+            _ => Door::new(self.model.clone(), spec, before.map(|door| &**door)),
         });
         self
     }

@@ -1,7 +1,7 @@
 //! What pools share, and what one hands on to the pool that takes its place.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use kvasir_balance::DEFAULT_PROMPT_TOKENS;
 use kvasir_inventory::Inventory;
@@ -30,6 +30,9 @@ pub(crate) struct Shared {
     pub(crate) accounts: Arc<ByName<LoadCounters>>,
     /// How engines are, by URL.
     pub(crate) healths: Arc<ByName<Mutex<Health>>>,
+    /// Engines that were sent requests whose blocks differ by more than tokens, by URL: whoever
+    /// follows their streams anew must know.
+    pub(crate) carried_extras: Arc<ByName<AtomicBool>>,
 }
 
 impl Shared {
@@ -40,6 +43,7 @@ impl Shared {
             pending: Arc::default(),
             accounts: Arc::default(),
             healths: Arc::default(),
+            carried_extras: Arc::default(),
         }
     }
 }

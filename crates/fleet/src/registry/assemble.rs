@@ -245,7 +245,7 @@ fn employ(
         Before::Otherwise(engine) => {
             let engine = engine.or_else(|| leaving.take(ranks.engine().authority()));
             if let Some(engine) = engine {
-                tokio::spawn(async move { engine.end().await });
+                engine.begin_end();
             }
             changes.engines_begun_anew.push(url);
             None

@@ -26,19 +26,20 @@ fn each(most: Most) -> AdmissionLimits {
 }
 
 fn behind(pool: Pool, limits: AdmissionLimits) -> Pool {
+    pool.with_door(Some(spec_of(limits)), None)
+}
+
+fn spec_of(limits: AdmissionLimits) -> AdmissionSpec {
     let queue = QueueSpec { places: 100, max_wait: Duration::from_secs(20) };
     let hold = Duration::ZERO;
-    pool.with_door(
-        Some(AdmissionSpec {
-            limits,
-            queue,
-            hold,
-            tenant_header: None,
-            priority_header: None,
-            timeout_header: None,
-        }),
-        None,
-    )
+    AdmissionSpec {
+        limits,
+        queue,
+        hold,
+        tenant_header: None,
+        priority_header: None,
+        timeout_header: None,
+    }
 }
 
 /// Prompts of so many tokens, of which nothing is known but that.
@@ -215,5 +216,32 @@ async fn room_is_heard_of_in_all_pools_of_an_engine() {
         assert!(turn.waited.is_some());
         taken = turn.result.unwrap();
         assert_eq!(scene.endpoint(0).in_flight(), 1);
+    }
+}
+
+/// Who waits at the door of a pool that was replaced chooses by the limits in place.
+#[tokio::test]
+async fn limits_that_are_raised_or_lifted_hold_for_those_who_wait_already() {
+    let all = AdmissionLimits { pool: requests(2), ..AdmissionLimits::default() };
+    for next in [Some(all), None] {
+        let scene = Scene::new(1, None);
+        let old = Arc::new(behind(scene.pool(PolicyKind::LeastLoad), each(requests(1))));
+        let taken = ask(&old, 10).unwrap();
+        let now = Arc::new(parking_lot::Mutex::new(Arc::clone(&old)));
+        let (waiting, in_place) = (Arc::clone(&old), Arc::clone(&now));
+        let task = tokio::spawn(async move {
+            let door = Arc::clone(waiting.door().unwrap());
+            let pool = || Arc::clone(&*in_place.lock());
+            door.admit(|| pool().members(), Asker::default(), || ask(&pool(), 10)).await
+        });
+        while old.door().unwrap().waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let pool = scene.pool(PolicyKind::LeastLoad);
+        *now.lock() = Arc::new(pool.with_door(next.map(spec_of), old.door()));
+        crate::admission::ring_all();
+        let turn = tokio::time::timeout(Duration::from_secs(10), task).await.unwrap().unwrap();
+        assert!(turn.result.is_ok(), "{:?}", turn.result);
+        drop(taken);
     }
 }

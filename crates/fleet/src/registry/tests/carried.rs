@@ -120,3 +120,53 @@ async fn busy_or_tried_engines_make_a_pool_ready_and_draining_ones_do_not() {
     let none = PromptTokens { prompts: None, count: 1, exact: false, adapter: None, salt: None };
     assert!(pool.choose_owner("m", &pool.evidence(&none), &[], endpoint).is_ok());
 }
+
+/// Known by an address only: another scheme is another engine, and the one that ended does not come
+/// back, though it still has a request.
+#[tokio::test]
+async fn an_engine_that_ended_is_not_taken_back() {
+    let first = start(vec![pool("m", [1])]);
+    let held = send(&first.pools()[0], 100).unwrap();
+    let mut other = pool("m", [1]);
+    other.endpoints[0].origin = Origin::at(authority(1), true).unwrap();
+    let (second, changes) = reload(&first, vec![other]);
+    assert_eq!(changes.engines_begun_anew.len(), 1);
+    let (third, _) = reload(&second, vec![pool("m", [2])]);
+    let (third, _) = reload(&third, vec![pool("m", [1])]);
+    assert_eq!(third.endpoints()[0].url(), held.endpoint().url());
+    assert!(third.engines.iter().all(|engine| !engine.ends()), "nobody watches it");
+    drop(held);
+}
+
+/// Blocks of requests that differ by more than tokens are still there when the engine is known in
+/// another way.
+#[tokio::test]
+async fn that_an_engine_carried_extras_is_not_forgotten() {
+    use kvasir_inventory::{SuspectReason, Trust};
+    use kvasir_kv_events::Event;
+
+    let first = start(vec![pool("m", [1])]);
+    let old = Arc::clone(&first.endpoints()[0]);
+    let mut changed = pool("m", [1]);
+    changed.rank_addressing = RankAddressingKind::Header;
+    let (second, changes) = reload(&first, vec![changed]);
+    assert_eq!(changes.engines_begun_anew, urls(&[1]));
+    let endpoint = &second.endpoints()[0];
+    let stream = &endpoint.streams()[0];
+    // What does not publish them looks plain.
+    let stored = crate::test_events::stored([1], vec![7; 16], 16);
+    stream.before(&crate::test_events::batch(vec![Event::Stored(stored)]));
+    stream.set_trust(Trust::Exact, "test");
+    assert_eq!(endpoint.trust(), Trust::Exact);
+    // By a request that chose in the fleet before.
+    old.carried_extras();
+    let suspect = Trust::Suspect(SuspectReason::ExtraKeysUnpublished);
+    assert_eq!(endpoint.trust(), suspect);
+    let (third, _) = reload(&second, vec![pool("m", [1])]);
+    let endpoint = &third.endpoints()[0];
+    let stream = &endpoint.streams()[0];
+    let stored = crate::test_events::stored([1], vec![7; 16], 16);
+    stream.before(&crate::test_events::batch(vec![Event::Stored(stored)]));
+    stream.set_trust(Trust::Exact, "test");
+    assert_eq!(endpoint.trust(), suspect);
+}
