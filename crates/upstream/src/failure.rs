@@ -77,7 +77,7 @@ impl Failure {
     }
 
     /// Whether the engine was asked a second time already, over a new connection, since the first
-    /// had been kept and broke at once.
+    /// had been kept and broke at once; or would have been, but could not be connected to.
     #[must_use]
     pub fn was_repeated(&self) -> bool {
         self.repeated

@@ -129,8 +129,8 @@ impl Upstream {
     ///
     /// `request` gives method, path, headers and body; the host is set here. It is called again
     /// only where a kept connection broke at once, before anything of an answer came, and the
-    /// request is `repeatable`: it is then sent once more over a new connection. What was not sent
-    /// at all, or what an h2 engine says it did nothing with, goes over another connection in any
+    /// request is `repeatable`: it is then sent once more over a new connection; where there is none
+    /// to be had, the request failed as it broke. What was not sent at all, or what an h2 engine says it did nothing with, goes over another connection in any
     /// case.
     ///
     /// Dropping the future closes the connection.
@@ -146,9 +146,16 @@ impl Upstream {
     ) -> Result<Started, Failure> {
         let pool = self.pool(origin);
         let mut outgoing = addressed(request(), origin);
-        let (mut repeated, mut fresh, mut refusals) = (false, false, 0);
+        let mut refusals = 0;
+        // Why it was lost with a connection that had been kept: it is sent a second time.
+        let mut broke: Option<Failure> = None;
         loop {
-            let mut link = self.link(&pool, origin, patience.connect, fresh).await?;
+            let repeated = broke.is_some();
+            let mut link = match self.link(&pool, origin, patience.connect, repeated).await {
+                Ok(link) => link,
+                // The engine got it once, and may be gone because of it.
+                Err(failure) => return Err(broke.unwrap_or(failure).repeated(repeated)),
+            };
             let kept = link.is_kept();
             let began = Instant::now();
             let exchange = tokio::time::timeout(patience.first_data, link.exchange(outgoing));
@@ -182,7 +189,7 @@ impl Upstream {
             }
             pool.counts.repeated.fetch_add(1, Ordering::Relaxed);
             outgoing = addressed(request(), origin);
-            (repeated, fresh) = (true, true);
+            broke = Some(lost.failure);
         }
     }
 
