@@ -1,6 +1,7 @@
 //! Why a request got no answer, and in which phase.
 
 use std::fmt;
+use std::time::Duration;
 
 /// Where a request was when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,16 @@ pub struct Failure {
 impl Failure {
     pub(crate) fn new(phase: Phase, why: impl Into<String>) -> Self {
         Self { phase, why: why.into(), repeated: false }
+    }
+
+    /// The first data of an answer did not come in this time.
+    #[must_use]
+    pub fn late(patience: Duration) -> Self {
+        let why = match patience.subsec_millis() {
+            0 => format!("no first data within {} s", patience.as_secs()),
+            _ => format!("no first data within {} ms", patience.as_millis()),
+        };
+        Self::new(Phase::FirstData, why)
     }
 
     /// The same, of a request that was sent twice.

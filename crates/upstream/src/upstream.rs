@@ -160,7 +160,12 @@ impl Upstream {
             let began = Instant::now();
             let exchange = tokio::time::timeout(patience.first_data, link.exchange(outgoing));
             let lost = match exchange.await {
-                Err(_) => return Err(late(patience.first_data).repeated(repeated)),
+                Err(_) => return Err(Failure::late(patience.first_data).repeated(repeated)),
+                // It would speak another protocol, for which nobody has asked.
+                Ok(Ok((head, ..))) if head.status.is_informational() => {
+                    let why = format!("what came is no HTTP answer: {}", head.status);
+                    return Err(Failure::new(Phase::NotHttp, why).repeated(repeated));
+                }
                 Ok(Ok((head, first, body))) => {
                     if kept {
                         pool.counts.reused.fetch_add(1, Ordering::Relaxed);
@@ -373,14 +378,6 @@ fn addressed(mut request: Outgoing, origin: &Origin) -> Outgoing {
     *request.version_mut() = Version::HTTP_2;
     request.headers_mut().remove(header::HOST);
     request
-}
-
-fn late(patience: Duration) -> Failure {
-    let why = match patience.subsec_millis() {
-        0 => format!("no first data within {} s", patience.as_secs()),
-        _ => format!("no first data within {} ms", patience.as_millis()),
-    };
-    Failure::new(Phase::FirstData, why)
 }
 
 fn stats_of(pool: &Pool) -> OriginStats {
