@@ -7,6 +7,7 @@
 //! is the answer.
 
 mod admission;
+mod choosing;
 mod held;
 mod retry_after;
 mod whole;
@@ -20,8 +21,7 @@ use http::request::Parts;
 use http::response::Parts as ResponseParts;
 use http_body::Frame;
 use kvasir_fleet::{
-    Chosen, Decision, Endpoint, Evidence, NoRoom, Pool, Reservation, RetryBudget, RetryLimits,
-    TurnedAway,
+    Chosen, Decision, Endpoint, Pool, Reservation, RetryBudget, RetryLimits, TurnedAway,
 };
 use kvasir_upstream::{AnswerStream, Started};
 
@@ -41,6 +41,8 @@ use crate::spans::Step;
 const MAX_FAULTS: u32 = 2;
 /// The code of the error where the whole request took too long.
 const REQUEST_TIMEOUT: &str = "request_timeout";
+/// Why, where no engine got it.
+const OVER: &str = "no engine could be connected to in the time for the whole request";
 /// A lone engine that breaks off this soon may just have closed an idle connection under us; later
 /// it was at work on the request.
 const SOON: Duration = Duration::from_secs(1);
@@ -54,6 +56,8 @@ pub(crate) struct Answered {
     /// `None` where all of it is there.
     pub(crate) rest: Option<AnswerStream>,
     pub(crate) endpoint: Arc<Endpoint>,
+    /// The pool it was chosen in.
+    pub(crate) pool: Arc<Pool>,
     pub(crate) decision: Decision,
     /// `None` where the engine is done with it.
     pub(crate) reservation: Option<Reservation>,
@@ -120,6 +124,9 @@ struct Tries<'a> {
     settings: Retries,
     plan: &'a Plan,
     log: &'a mut AccessLog,
+    /// The pool of the last choice: the plan's, or the one that took its place while the request
+    /// waited for room. Its key is for its engines, and for no others.
+    pool: Arc<Pool>,
     tried: Vec<Arc<Endpoint>>,
     /// How often an engine got the request.
     sent: u32,
@@ -160,6 +167,7 @@ impl<'a> Tries<'a> {
             parts,
             plan,
             log,
+            pool: Arc::clone(&plan.resolved.pool),
             tried: Vec::new(),
             sent: 0,
             faults: 0,
@@ -207,11 +215,18 @@ impl<'a> Tries<'a> {
     }
 
     fn may_go_on(&mut self) -> bool {
-        if self.sent == 0 {
+        // Nothing has failed yet.
+        if self.cause.is_none() {
             return true;
         }
         self.log.no_retry = if self.late.is_some() || self.is_over() {
+            // What an engine did with it says more than that time is up.
+            if self.sent == 0 {
+                self.late = Some((REQUEST_TIMEOUT, OVER.to_owned()));
+            }
             Some("late")
+        } else if self.sent == 0 {
+            None
         } else if !self.plan.repeatable {
             Some("not_repeatable")
         } else if self.faults >= MAX_FAULTS {
@@ -226,62 +241,12 @@ impl<'a> Tries<'a> {
 
     /// Whether the time for the whole request is up.
     fn is_over(&self) -> bool {
-        self.deadline.is_some_and(|at| Instant::now() >= at)
+        self.left().is_some_and(|left| left.is_zero())
     }
 
-    /// An engine that has not failed it yet, once the pool lets it in.
-    async fn find(&mut self) -> Option<Chosen> {
-        match self.plan.resolved.pool.door() {
-            // An engine's own error is an answer: nobody waits for a better one.
-            Some(door) if self.held.is_none() => self.be_let_in(door).await,
-            _ => self.choose(&self.tried).ok(),
-        }
-    }
-
-    fn choose(&self, tried: &[Arc<Endpoint>]) -> Result<Chosen, NoRoom> {
-        self.choose_in(&self.plan.resolved.pool, tried)
-    }
-
-    fn choose_in(&self, pool: &Pool, tried: &[Arc<Endpoint>]) -> Result<Chosen, NoRoom> {
-        let evidence = self.plan.evidence_in(pool);
-        match owner(self.plan, pool, &evidence, tried) {
-            None | Some(Err(NoRoom::Nobody)) => pool.choose(&self.plan.model, &evidence, tried),
-            Some(found) => found,
-        }
-    }
-
-    /// All engines are busy, and said for how long: waits for the one that was chosen, where that
-    /// takes a moment. Else it is asked all the same, and says itself what it thinks of it: it may
-    /// have meant another client.
-    async fn when_not_busy(&mut self, chosen: Chosen) -> Option<Chosen> {
-        let busy = chosen.reservation.endpoint().back_pressure();
-        let Some(time) = busy.filter(|time| self.is_worth_waiting(*time)) else {
-            return Some(chosen);
-        };
-        drop(chosen);
-        self.wait(time).await;
-        self.find().await
-    }
-
-    /// No engine is left. The last one gets a second chance where it is busy for a moment only, or
-    /// broke off so soon that it may just have closed an idle connection.
-    async fn once_more(&mut self) -> Option<Chosen> {
-        let busy = self.held.as_ref().and_then(|held| held.retry_after);
-        if let Some(time) = busy.filter(|time| self.is_worth_waiting(*time)) {
-            self.wait(time).await;
-            return self.choose(&[]).ok();
-        }
-        let broke_once = self.cause == Some(Cause::Broke) && self.faults == 1 && self.broke_soon;
-        if broke_once { self.choose(&[]).ok() } else { None }
-    }
-
-    fn is_worth_waiting(&self, time: Duration) -> bool {
-        !self.waited && time <= self.settings.longest_wait
-    }
-
-    async fn wait(&mut self, time: Duration) {
-        self.waited = true;
-        tokio::time::sleep(time).await;
+    /// What is left of the time for the whole request; `None` where that is without end.
+    fn left(&self) -> Option<Duration> {
+        self.deadline.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
     /// Sends the request; the answer where it is one to pass on at once.
@@ -297,10 +262,9 @@ impl<'a> Tries<'a> {
             endpoint.carried_extras();
         }
         let began = Instant::now();
-        let pool = &self.plan.resolved.pool;
+        let (pool, left) = (Arc::clone(&self.pool), self.left());
         let (body, repeatable) = (&self.plan.body, self.plan.repeatable);
-        let left = self.deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(began));
-        let begun = attempt(self.app, pool, &endpoint, self.parts, body, repeatable, left).await;
+        let begun = attempt(self.app, &pool, &endpoint, self.parts, body, repeatable, left).await;
         let started = match begun {
             Ok(started) => started,
             Err(failure) => {
@@ -330,6 +294,7 @@ impl<'a> Tries<'a> {
             first,
             rest: Some(rest),
             endpoint,
+            pool,
             decision,
             reservation: Some(reservation),
         };
@@ -364,7 +329,7 @@ impl<'a> Tries<'a> {
     /// The answer, complete where it is not streamed. Where the rest does not come no other engine is
     /// asked: this one has done the work, and may break off because of it.
     async fn whole(&mut self, mut answered: Answered) -> Result<Answered, Refusal> {
-        let idle = self.plan.resolved.pool.timeouts().idle;
+        let idle = answered.pool.timeouts().idle;
         let Err(incomplete) = whole::complete(&mut answered, idle, self.deadline).await else {
             return Ok(answered);
         };
@@ -388,25 +353,6 @@ impl<'a> Tries<'a> {
         })
     }
 
-    /// Whether anybody may do better than the engine that has just answered: only then its answer
-    /// is held.
-    fn has_others(&mut self, endpoint: &Endpoint, retry_after: Option<Duration>) -> bool {
-        let pool = &self.plan.resolved.pool;
-        let is_other = |member: &Arc<Endpoint>| {
-            !member.same_engine(endpoint)
-                && !self.tried.iter().any(|t| t.same_engine(member))
-                && pool.is_in_service(member)
-        };
-        let others = pool.members().iter().any(is_other)
-            // Others do not have what it goes on from.
-            && self.plan.owner.is_none();
-        let has = others || retry_after.is_some_and(|time| self.is_worth_waiting(time));
-        if !has {
-            self.log.no_retry = Some("no_endpoint");
-        }
-        has
-    }
-
     fn tell_where(&mut self, endpoint: &Endpoint, decision: &Decision) {
         self.log.endpoint = Some(endpoint.url().to_owned());
         self.log.rank = endpoint.rank();
@@ -426,7 +372,8 @@ impl<'a> Tries<'a> {
         let why = why.to_owned();
         let phase = failure.phase();
         if phase.is_connect() {
-            if phase != Phase::Pool {
+            // A limit of our own says nothing about the engine.
+            if phase != Phase::Pool && !self.is_over() {
                 endpoint.mark_unreachable(&why);
             }
             self.cause = Some(Cause::Connect);
@@ -480,16 +427,4 @@ impl<'a> Tries<'a> {
             },
         })
     }
-}
-
-/// The engine that keeps what the request goes on from, if it can be chosen.
-fn owner(
-    plan: &Plan,
-    pool: &Pool,
-    evidence: &Evidence,
-    tried: &[Arc<Endpoint>],
-) -> Option<Result<Chosen, NoRoom>> {
-    let owner = plan.owner.as_ref()?;
-    // Responses are stored by the server, whichever of its ranks computed them.
-    Some(pool.choose_owner(&plan.model, evidence, tried, owner))
 }

@@ -18,7 +18,7 @@ use crate::headers;
 /// Sends the request to `endpoint` and waits for the first data of its answer: engines send the
 /// head of a stream before they have computed anything, so only the first data shows that the
 /// engine took the request. A `repeatable` one is sent a second time where a kept connection broke
-/// at once. `left` is what is left of the time for the whole request.
+/// at once. `left` is what is left of the time for the whole request, if that has an end.
 ///
 /// Dropping the future drops the connection, which is how engines learn that a client left.
 pub(crate) async fn attempt(
@@ -28,13 +28,18 @@ pub(crate) async fn attempt(
     request: &Parts,
     body: &Bytes,
     repeatable: bool,
-    left: Duration,
+    left: Option<Duration>,
 ) -> Result<Started, Failure> {
     let timeouts = pool.timeouts();
+    let most = left.unwrap_or(Duration::MAX);
     let patience =
-        Patience { connect: timeouts.connect, first_data: timeouts.first_data.min(left) };
+        Patience { connect: timeouts.connect.min(most), first_data: timeouts.first_data.min(most) };
     let outgoing = || outgoing(pool, endpoint, request, body);
-    app.upstream.send(&endpoint.origin(), patience, repeatable, outgoing).await
+    let origin = endpoint.origin();
+    let sent = app.upstream.send(&origin, patience, repeatable, outgoing);
+    // Connecting, waiting and a second time together.
+    let Some(left) = left else { return sent.await };
+    tokio::time::timeout(left, sent).await.unwrap_or_else(|_| Err(Failure::late(left)))
 }
 
 /// The request as the engine gets it, but for its host.

@@ -121,7 +121,7 @@ fn answer(
     answered: Answered,
     mut log: AccessLog,
 ) -> Response<AnswerBody> {
-    let Answered { mut head, first, rest, endpoint, decision, mut reservation } = answered;
+    let Answered { mut head, first, rest, endpoint, pool, decision, mut reservation } = answered;
     headers::to_client(&mut head.headers);
     let (is_stream, is_open) = (is_event_stream(&head), Source::is_open(&head));
     if let Some(reservation) = &mut reservation {
@@ -140,7 +140,6 @@ fn answer(
         }
         add_header(&mut head.headers, "x-kvasir-reason", &reason(&decision, &log));
     }
-    let pool = &plan.resolved.pool;
     // The engine may keep what it answers.
     let stores = matches!(route, Route::Api(Api::Responses)) && head.status.is_success();
     let stores = stores.then(|| {

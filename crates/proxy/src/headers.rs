@@ -96,6 +96,10 @@ pub(crate) fn to_engine(
 /// The headers a client gets for an engine's. `trailer` stays: trailers pass, where the client takes
 /// them.
 pub(crate) fn to_client(headers: &mut HeaderMap) {
+    // Where both are told, the length is not that of the body (RFC 9112, 6.3).
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        headers.remove(header::CONTENT_LENGTH);
+    }
     strip_hop_by_hop(headers);
 }
 
@@ -159,12 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn answers_keep_what_announces_trailers() {
+    fn answers_keep_what_announces_trailers_and_no_length_of_chunks() {
         let mut headers = map(&[
             ("connection", "close, x-hop, content-type"),
             ("x-hop", "1"),
             ("content-type", "text/event-stream"),
             ("transfer-encoding", "chunked"),
+            ("content-length", "3"),
             ("keep-alive", "timeout=5"),
             ("trailer", "x-sum"),
         ]);

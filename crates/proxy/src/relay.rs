@@ -83,6 +83,8 @@ pub(crate) struct Relay {
     events: Option<Events>,
     course: Option<Course>,
     patience: Patience,
+    /// The trailers of a stream of events.
+    trailers: Option<Frame<Bytes>>,
     /// What is left to be passed when all events have.
     last: Option<Last>,
     /// Something was passed on, and nobody had time to send it.
@@ -143,6 +145,7 @@ impl Relay {
             events: is_open.then(Events::default),
             course: if is_open { Course::of(api) } else { None },
             patience: Patience::new(timeouts.idle, log.started().checked_add(timeouts.request)),
+            trailers: None,
             last: None,
             unsent: true,
             tap: UsageTap::new(judge.as_ref().map(|judge| judge.api)),
@@ -180,9 +183,9 @@ impl Relay {
                 Some(self.pass(whole))
             }
             (Ok(data), None) => Some(self.pass(data)),
-            (Err(trailers), Some(events)) => {
-                events.release();
-                self.last = Some(Last::Frame(trailers));
+            // They come last, and only behind what is complete.
+            (Err(trailers), Some(_)) => {
+                self.trailers = Some(trailers);
                 None
             }
             (Err(trailers), None) => Some(trailers),
@@ -206,6 +209,7 @@ impl Relay {
         if finished || ended {
             // The end of the last event may be missing, but not what it says.
             self.events.iter_mut().for_each(Events::release);
+            self.last = self.trailers.take().map(Last::Frame);
         } else {
             self.tell(Break::NoDone);
         }
@@ -246,6 +250,10 @@ impl Relay {
             return Poll::Ready(Some(Ok(first)));
         }
         let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
+        // An engine that always has something does not get around it.
+        if self.patience.is_over() && !rest.is_end_stream() {
+            return Poll::Ready(Some(Err(Break::Deadline)));
+        }
         match Pin::new(rest).poll_frame(cx) {
             Poll::Pending => self.patience.poll(cx).map(|why| Some(Err(why))),
             Poll::Ready(next) => Poll::Ready(next.map(|next| next.map_err(|_| Break::Broke))),

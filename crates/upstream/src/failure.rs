@@ -1,6 +1,7 @@
 //! Why a request got no answer, and in which phase.
 
 use std::fmt;
+use std::time::Duration;
 
 /// Where a request was when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,16 @@ impl Failure {
         Self { phase, why: why.into(), repeated: false }
     }
 
+    /// The first data of an answer did not come in this time.
+    #[must_use]
+    pub fn late(patience: Duration) -> Self {
+        let why = match patience.subsec_millis() {
+            0 => format!("no first data within {} s", patience.as_secs()),
+            _ => format!("no first data within {} ms", patience.as_millis()),
+        };
+        Self::new(Phase::FirstData, why)
+    }
+
     /// The same, of a request that was sent twice.
     pub(crate) fn repeated(self, repeated: bool) -> Self {
         Self { repeated, ..self }
@@ -77,7 +88,7 @@ impl Failure {
     }
 
     /// Whether the engine was asked a second time already, over a new connection, since the first
-    /// had been kept and broke at once.
+    /// had been kept and broke at once; or would have been, but could not be connected to.
     #[must_use]
     pub fn was_repeated(&self) -> bool {
         self.repeated

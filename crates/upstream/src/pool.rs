@@ -135,8 +135,15 @@ impl Pool {
         fresh: bool,
     ) -> Result<Acquired, Failure> {
         loop {
-            let granted = match self.try_slot(fresh) {
-                Ok(slot) => return Ok(Acquired::New(slot)),
+            let granted = match self.take_or_wait(fresh) {
+                Ok(Acquired::Kept(mut connection)) => {
+                    if self.may_be_used(&connection) && connection.is_usable() {
+                        return Ok(Acquired::Kept(connection));
+                    }
+                    // Its place is free now.
+                    continue;
+                }
+                Ok(new) => return Ok(new),
                 Err(granted) => granted,
             };
             let what =
@@ -156,17 +163,22 @@ impl Pool {
         }
     }
 
-    fn try_slot(self: &Arc<Self>, fresh: bool) -> Result<Slot, oneshot::Receiver<Grant>> {
+    /// In one step, so that no connection is put back between a look at those kept and the waiting.
+    fn take_or_wait(self: &Arc<Self>, fresh: bool) -> Result<Acquired, oneshot::Receiver<Grant>> {
         let mut state = self.state.lock();
+        if !fresh && let Some(kept) = state.idle.pop() {
+            return Ok(Acquired::Kept(kept));
+        }
         if state.open < self.limits.connections {
             state.open += 1;
-            return Ok(Slot { pool: Some(Arc::clone(self)) });
+            return Ok(Acquired::New(Slot { pool: Some(Arc::clone(self)) }));
         }
         // One that is kept makes place for one that must be new.
         if fresh && !state.idle.is_empty() {
             let mut oldest = state.idle.remove(0);
             drop(state);
-            return Ok(std::mem::replace(&mut oldest.slot, Slot { pool: None }));
+            let slot = std::mem::replace(&mut oldest.slot, Slot { pool: None });
+            return Ok(Acquired::New(slot));
         }
         if state.waiting.len() >= state.look_through_at.max(LOOK_THROUGH) {
             state.waiting.retain(|waiting| !waiting.is_closed());

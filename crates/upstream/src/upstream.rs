@@ -129,8 +129,8 @@ impl Upstream {
     ///
     /// `request` gives method, path, headers and body; the host is set here. It is called again
     /// only where a kept connection broke at once, before anything of an answer came, and the
-    /// request is `repeatable`: it is then sent once more over a new connection. What was not sent
-    /// at all, or what an h2 engine says it did nothing with, goes over another connection in any
+    /// request is `repeatable`: it is then sent once more over a new connection; where there is none
+    /// to be had, the request failed as it broke. What was not sent at all, or what an h2 engine says it did nothing with, goes over another connection in any
     /// case.
     ///
     /// Dropping the future closes the connection.
@@ -146,14 +146,26 @@ impl Upstream {
     ) -> Result<Started, Failure> {
         let pool = self.pool(origin);
         let mut outgoing = addressed(request(), origin);
-        let (mut repeated, mut fresh, mut refusals) = (false, false, 0);
+        let mut refusals = 0;
+        // Why it was lost with a connection that had been kept: it is sent a second time.
+        let mut broke: Option<Failure> = None;
         loop {
-            let mut link = self.link(&pool, origin, patience.connect, fresh).await?;
+            let repeated = broke.is_some();
+            let mut link = match self.link(&pool, origin, patience.connect, repeated).await {
+                Ok(link) => link,
+                // The engine got it once, and may be gone because of it.
+                Err(failure) => return Err(broke.unwrap_or(failure).repeated(repeated)),
+            };
             let kept = link.is_kept();
             let began = Instant::now();
             let exchange = tokio::time::timeout(patience.first_data, link.exchange(outgoing));
             let lost = match exchange.await {
-                Err(_) => return Err(late(patience.first_data).repeated(repeated)),
+                Err(_) => return Err(Failure::late(patience.first_data).repeated(repeated)),
+                // It would speak another protocol, for which nobody has asked.
+                Ok(Ok((head, ..))) if head.status.is_informational() => {
+                    let why = format!("what came is no HTTP answer: {}", head.status);
+                    return Err(Failure::new(Phase::NotHttp, why).repeated(repeated));
+                }
                 Ok(Ok((head, first, body))) => {
                     if kept {
                         pool.counts.reused.fetch_add(1, Ordering::Relaxed);
@@ -182,7 +194,7 @@ impl Upstream {
             }
             pool.counts.repeated.fetch_add(1, Ordering::Relaxed);
             outgoing = addressed(request(), origin);
-            (repeated, fresh) = (true, true);
+            broke = Some(lost.failure);
         }
     }
 
@@ -366,14 +378,6 @@ fn addressed(mut request: Outgoing, origin: &Origin) -> Outgoing {
     *request.version_mut() = Version::HTTP_2;
     request.headers_mut().remove(header::HOST);
     request
-}
-
-fn late(patience: Duration) -> Failure {
-    let why = match patience.subsec_millis() {
-        0 => format!("no first data within {} s", patience.as_secs()),
-        _ => format!("no first data within {} ms", patience.as_millis()),
-    };
-    Failure::new(Phase::FirstData, why)
 }
 
 fn stats_of(pool: &Pool) -> OriginStats {

@@ -1,11 +1,13 @@
 //! The pool's door: a request is let in at once, or waits for its turn.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
 use kvasir_balance::digest;
-use kvasir_fleet::{Asker, Chosen, Door, NoRoom, Pool, Turn, TurnedAway, Unread};
+use kvasir_fleet::{
+    Asker, Chosen, Door, Endpoint, Exclusion, NoRoom, Pool, Turn, TurnedAway, Unread,
+};
 
 use super::{Cause, Tries};
 use crate::refusal::Refusal;
@@ -20,16 +22,19 @@ impl Tries<'_> {
         let asker = self.asker(door);
         let tries: &Self = self;
         let attempt = || {
-            let pool = &tries.pool_now();
+            let pool = tries.pool_now();
             // Those that are known to be gone are worth a try only where nobody is held.
             if !asker.hold.is_zero() && !pool.is_ready() {
                 return Err(NoRoom::Nobody);
             }
-            match tries.choose_in(pool, &tries.tried) {
+            let found = match tries.choose_in(&pool, &tries.tried) {
                 // Who could not be connected to may be there again.
-                Err(NoRoom::Nobody) if !asker.hold.is_zero() => tries.choose_in(pool, &[]),
+                Err(NoRoom::Nobody) if !asker.hold.is_zero() => {
+                    tries.choose_in(&pool, &tries.still_gone(&pool))
+                }
                 found => found,
-            }
+            };
+            found.map(|chosen| (pool, chosen))
         };
         let Turn { result, waited } =
             door.admit(|| tries.pool_now().members(), asker, attempt).await;
@@ -37,13 +42,15 @@ impl Tries<'_> {
             *self.log.waited.get_or_insert_default() += waited;
         }
         match result {
-            Ok(chosen) => {
+            Ok((pool, chosen)) => {
                 self.turned_away = None;
+                self.go_by(pool);
                 Some(chosen)
             }
             // Held for long enough: whatever is there now is tried, as without holding.
             Err(TurnedAway::Nobody) if !asker.hold.is_zero() => {
-                self.choose_in(&self.pool_now(), &self.tried).ok()
+                self.go_by(self.pool_now());
+                self.choose_in(&self.pool, &self.tried).ok()
             }
             Err(why) => {
                 self.turned_away = Some(why);
@@ -58,6 +65,21 @@ impl Tries<'_> {
         let pool = &self.plan.resolved.pool;
         let now = self.app.fleet().resolve(pool.model()).filter(|now| now.adapter.is_none());
         now.map_or_else(|| Arc::clone(pool), |now| now.pool)
+    }
+
+    /// From now on this pool's key and timeouts hold.
+    fn go_by(&mut self, pool: Arc<Pool>) {
+        self.deadline = self.log.started().checked_add(pool.timeouts().request);
+        self.pool = pool;
+    }
+
+    /// Those of the tried that nobody knows to be there again.
+    fn still_gone(&self, pool: &Pool) -> Vec<Arc<Endpoint>> {
+        let is_there = |endpoint: &Endpoint| {
+            let why = pool.exclusion(endpoint, &self.plan.model);
+            matches!(why, None | Some(Exclusion::BackPressure | Exclusion::HalfOpen))
+        };
+        self.tried.iter().filter(|endpoint| !is_there(endpoint)).cloned().collect()
     }
 
     /// Why there is no room for it, where that is so.
@@ -78,7 +100,7 @@ impl Tries<'_> {
         let may_be_held = self.sent == 0 && matches!(self.cause, None | Some(Cause::Connect));
         let hold = if may_be_held { spec.hold.saturating_sub(since) } else { Duration::ZERO };
         let tenant = spec.tenant_header.as_ref().and_then(|name| headers.get(name));
-        let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let left = self.left();
         let timeout = number(headers, spec.timeout_header.as_ref(), door, Unread::Timeout, seconds);
         let patience = timeout.map(|timeout| timeout.saturating_sub(since));
         let priority =

@@ -66,6 +66,10 @@ pub(super) async fn complete(
     while let Some(data) = next(rest, idle, deadline).await? {
         whole.extend_from_slice(&data);
     }
+    let read = whole.len().saturating_sub(first.len());
+    if read as u64 != length {
+        return Err(Incomplete::Broke(format!("{read} bytes came of {length} that were told")));
+    }
     answered.rest = None;
     answered.first = (!whole.is_empty()).then(|| Frame::data(whole.freeze()));
     Ok(())

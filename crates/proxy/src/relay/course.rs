@@ -1,8 +1,8 @@
 //! How far a stream of events has come, as its API shows it: whether its answer is finished, and the
 //! number of its last event.
 //!
-//! Looks for words in the bytes as they pass. Inside a JSON string their quotes or line ends would be
-//! escaped, so generated text cannot imitate them.
+//! Looks for words in the bytes as they pass. Inside a JSON string quotes and line ends are escaped, so
+//! generated text cannot imitate words that have quotes, or that begin a line.
 
 use kvasir_prompt::Api;
 use memchr::memmem::{self, Finder};
@@ -22,7 +22,8 @@ pub(super) struct Course {
     api: Api,
     /// Finds the word that is looked for in every piece.
     finder: Finder<'static>,
-    /// The end of what was seen, for words cut in two and for what ends a stream.
+    /// The end of what was seen, for words cut in two and for what ends a stream; a line's end comes
+    /// before the first line too.
     carry: Vec<u8>,
     finished: bool,
     ended: bool,
@@ -35,7 +36,8 @@ impl Course {
         let api = api.filter(|api| {
             matches!(api, Api::Chat | Api::Completions | Api::Responses | Api::Messages)
         })?;
-        let carry = Vec::with_capacity(2 * CARRY);
+        let mut carry = Vec::with_capacity(2 * CARRY);
+        carry.push(b'\n');
         let finder = Finder::new(if api == Api::Responses { EVENT } else { FINISH });
         Some(Self { api, finder, carry, finished: false, ended: false, sequence: None })
     }
@@ -60,8 +62,8 @@ impl Course {
         // What ends a stream is at its end: it need not be looked for in every piece.
         self.ended
             || match self.api {
-                Api::Chat | Api::Completions => memmem::find(&self.carry, DONE).is_some(),
-                Api::Messages => memmem::find(&self.carry, STOP).is_some(),
+                Api::Chat | Api::Completions => has_line(&self.carry, DONE),
+                Api::Messages => has_line(&self.carry, STOP),
                 _ => false,
             }
     }
@@ -87,7 +89,7 @@ impl Course {
                 self.finished = self.finished || self.finder.find_iter(bytes).any(is_value);
             }
             Api::Responses => {
-                for at in self.finder.find_iter(bytes) {
+                for at in self.finder.find_iter(bytes).filter(|at| begins_line(bytes, *at)) {
                     let kind = bytes.get(at + EVENT.len()..).unwrap_or_default();
                     let last = [&b"completed"[..], b"incomplete", b"failed", b"cancelled"];
                     self.ended |= last.iter().any(|word| kind.starts_with(word));
@@ -99,6 +101,18 @@ impl Course {
             _ => {}
         }
     }
+}
+
+/// Whether a line begins with `word`.
+fn has_line(bytes: &[u8], word: &[u8]) -> bool {
+    memmem::find_iter(bytes, word).any(|at| begins_line(bytes, at))
+}
+
+/// Whether a line begins there. What comes before the first byte is not known: it is seen with what
+/// was carried over.
+fn begins_line(bytes: &[u8], at: usize) -> bool {
+    let before = at.checked_sub(1).and_then(|before| bytes.get(before));
+    matches!(before, Some(b'\n' | b'\r'))
 }
 
 /// The last number of an event whose end is seen too.
@@ -143,6 +157,30 @@ mod tests {
                 let next = (api == Api::Responses).then_some(13);
                 assert_eq!(course.next_sequence(), next, "{api:?} cut at {cut}");
             }
+        }
+    }
+
+    #[test]
+    fn words_that_end_streams_do_not_in_generated_text() {
+        let chat = "data: {\"choices\":[{\"delta\":{\"content\":\"\\ndata: [DONE]\"}}]}\n\n";
+        let responses = "event: response.output_text.delta\n\
+            data: {\"delta\":\"\\nevent: response.completed\",\"sequence_number\":3}\n\n";
+        let messages = "event: content_block_delta\n\
+            data: {\"delta\":{\"text\":\"\\nevent: message_stop\"}}\n\n";
+        for (api, text) in
+            [(Api::Chat, chat), (Api::Responses, responses), (Api::Messages, messages)]
+        {
+            for cut in 0..=text.len() {
+                assert!(!after(api, text, cut).has_ended(), "{api:?} cut at {cut}");
+            }
+        }
+        // The first line of a stream is one too.
+        for (api, text) in [
+            (Api::Chat, "data: [DONE]\r\r"),
+            (Api::Responses, "event: response.failed\n"),
+            (Api::Messages, "event: message_stop\n"),
+        ] {
+            assert!(after(api, text, 0).has_ended(), "{api:?}");
         }
     }
 

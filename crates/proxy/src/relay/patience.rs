@@ -34,6 +34,11 @@ impl Patience {
         self.waiting_since = None;
     }
 
+    /// Whether the time for the whole answer is up.
+    pub(super) fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|at| Instant::now() >= at)
+    }
+
     /// Nothing is there now. Ready with the limit that is reached; otherwise the task is woken when
     /// one may be.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Break> {
@@ -85,6 +90,7 @@ mod tests {
     async fn the_deadline_comes_whatever_came() {
         let deadline = Instant::now() + IDLE * 2;
         let mut patience = Patience::new(IDLE, Some(deadline));
+        assert!(!patience.is_over() && !Patience::new(IDLE, None).is_over());
         loop {
             let wait = poll_fn(|cx| patience.poll(cx));
             if let Ok(why) = tokio::time::timeout(IDLE / 2, wait).await {
@@ -93,6 +99,6 @@ mod tests {
             }
             patience.came();
         }
-        assert!(Instant::now() >= deadline);
+        assert!(Instant::now() >= deadline && patience.is_over());
     }
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kvasir_upstream::{Options, Phase, Upstream};
+use kvasir_upstream::{Limits, Options, Phase, Upstream};
 use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
 
 use crate::engine::{
-    ANSWER, Engine, PATIENCE, ask, begin, read_request, request, rest, stats, until,
+    ANSWER, Engine, PATIENCE, ask, begin, origin, read_request, request, rest, stats, until,
 };
 
 #[tokio::test]
@@ -168,6 +169,25 @@ async fn a_kept_connection_that_breaks_later_is_the_engines_fault() {
     let failure = ask(&upstream, &origin).await.unwrap_err();
     assert_eq!((failure.phase(), failure.was_repeated()), (Phase::Broke, false));
     assert_eq!(engine.accepted(), 1);
+}
+
+#[tokio::test]
+async fn a_request_that_takes_its_engine_with_it_was_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let origin = origin(listener.local_addr().unwrap(), Limits::default());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await.unwrap();
+        stream.write_all(ANSWER).await.unwrap();
+        read_request(&mut stream).await.unwrap();
+        // Nobody can connect any more when the connection ends.
+        drop(listener);
+    });
+    let upstream = Upstream::default();
+    ask(&upstream, &origin).await.unwrap();
+    let failure = ask(&upstream, &origin).await.unwrap_err();
+    assert_eq!((failure.phase(), failure.was_repeated()), (Phase::Broke, true), "{failure}");
+    assert_eq!(stats(&upstream).connects, [1, 0, 0, 1, 0]);
 }
 
 #[tokio::test]
