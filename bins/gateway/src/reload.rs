@@ -79,6 +79,7 @@ impl Reloader {
         keyring: Keyring,
     ) -> Self {
         let running = Arc::new(ArcSwap::from_pointee(started.clone()));
+        count_from_zero();
         note_loaded();
         Self { app, args, started, running, decision_log, keyring, text, seen: None }
     }
@@ -166,7 +167,16 @@ fn refused(path: &Path, error: &anyhow::Error) {
 }
 
 fn count(result: &'static str) {
-    metrics::counter!("kvasir_config_reloads_total", "result" => result).increment(1);
+    counter(result).increment(1);
+}
+
+fn counter(result: &'static str) -> metrics::Counter {
+    metrics::counter!("kvasir_config_reloads_total", "result" => result)
+}
+
+/// An alert on the first rejection needs to have seen that there was none.
+fn count_from_zero() {
+    ["applied", "rejected"].into_iter().for_each(|result| counter(result).increment(0));
 }
 
 fn note_loaded() {

@@ -414,11 +414,9 @@ impl<'a> Waiter<'a> {
             let state = self.admission.queue.lock();
             (state.tally.served, state.queue.untried())
         };
-        if why == NoRoom::Full {
-            if served - *self.failed_at.get_or_insert(served) >= MAX_OVERTAKEN {
-                self.tried = Tried::Keeps;
-                return false;
-            }
+        if why == NoRoom::Full && served - *self.failed_at.get_or_insert(served) >= MAX_OVERTAKEN {
+            self.tried = Tried::Keeps;
+            return false;
         }
         untried > 0 && self.admission.passes.fetch_add(1, Ordering::Relaxed) < MAX_PASSES
     }

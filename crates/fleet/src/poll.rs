@@ -31,10 +31,12 @@ const HEAVY_BYTES: usize = 64 << 10;
 /// Polls one engine, for the streams of all its ranks.
 #[derive(Debug, Default)]
 pub(crate) struct PollFollower {
-    /// The ranks with their places in the inventory, the base model it is done for, and with which key.
-    followed: Option<(Vec<(u32, Slot)>, String, Option<HeaderValue>)>,
+    followed: Option<Wanted>,
     task: Option<Task>,
 }
+
+/// The ranks with their places in the inventory, the base model it is done for, and with which key.
+type Wanted = (Vec<(u32, Slot)>, String, Option<HeaderValue>);
 
 impl PollFollower {
     /// Polls no more.
@@ -56,7 +58,7 @@ impl PollFollower {
     ) {
         let rank_of = |to: &Followed| (to.stream.rank(), to.stream.slot());
         let ranks: Vec<(u32, Slot)> = streams.iter().map(rank_of).collect();
-        let wanted = (ranks, base.to_owned(), authorization.cloned());
+        let wanted: Wanted = (ranks, base.to_owned(), authorization.cloned());
         let ended = self.task.as_ref().is_none_or(Task::is_finished);
         if self.followed.as_ref() == Some(&wanted) && !ended {
             return;

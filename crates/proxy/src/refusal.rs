@@ -42,7 +42,7 @@ pub(crate) enum Refusal {
     NoEndpoint { model: String, why: String },
     /// There is no room for it now. `code` says whether it waited.
     Overloaded { model: String, code: &'static str, retry_after: Duration },
-    /// An engine took the request and broke off before it answered anything.
+    /// An engine took the request and broke off before its answer was complete.
     EngineBroke { model: String, why: String },
     /// An engine took the request, and a phase of it took too long. `phase` is the error's code.
     EngineLate { model: String, phase: &'static str, why: String },
@@ -227,7 +227,7 @@ impl Refusal {
             Self::EngineBroke { model, why } => server(
                 StatusCode::BAD_GATEWAY,
                 "engine_broke_off",
-                format!("the engine serving `{model}` broke off before it answered: {why}"),
+                format!("the engine serving `{model}` broke off before its answer was complete: {why}"),
             ),
         }
     }
