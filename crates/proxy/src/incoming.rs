@@ -20,7 +20,8 @@ pub(crate) fn ends_connection(parts: &Parts) -> bool {
 
 /// Checks a head, and makes it what engines may see but for what belongs to one attempt.
 pub(crate) fn read(parts: &mut Parts, client: &Client, now: &Now) -> Result<(), Refusal> {
-    if parts.headers.len() > MAX_HEADERS {
+    // The request's id is among them by now, whoever gave it.
+    if parts.headers.len() > MAX_HEADERS + 1 {
         return Err(Refusal::TooManyHeaders { limit: MAX_HEADERS });
     }
     let host = host(parts)?;
