@@ -167,12 +167,12 @@ async fn engines_with_different_limits_are_found_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_arguments_end_with_2_and_dead_engines_with_1() {
     let config = scratch("bad-config").join("kvasir.yaml");
-    fs::write(&config, "pools: [{model: a, endpoints: [{url: 'https://h'}]}]\n").unwrap();
+    fs::write(&config, "pools: [{model: a, endpoints: [{url: 'ftp://h'}]}]\n").unwrap();
     let pools = scratch("pools").join("kvasir.yaml");
     fs::write(&pools, "pools: [{model: a, endpoints: [{url: 'http://127.0.0.1:1'}]}]\n").unwrap();
     for (args, part) in [
         ("parity-check", "--base-url"),
-        ("parity-check --base-url https://h:1", "https is not spoken"),
+        ("parity-check --base-url ftp://h:1", "ftp"),
         ("parity-check --base-url h:1", "http://host:port"),
         ("parity-check --base-url http://h:1 --base-url http://h:1/v1", "there twice"),
         (
@@ -188,7 +188,7 @@ async fn wrong_arguments_end_with_2_and_dead_engines_with_1() {
         ("parity-check --base-url http://a:1 --watch 0", "--watch"),
         ("doctor", "--config"),
         ("doctor --config /no/such/file", "cannot read"),
-        (&format!("doctor --config {}", config.display()), "scheme `https`"),
+        (&format!("doctor --config {}", config.display()), "scheme `ftp`"),
         (&format!("doctor --config {} --pool b", pools.display()), "the pools are a"),
     ] {
         let output = run(args).await;

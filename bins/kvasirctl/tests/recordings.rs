@@ -365,7 +365,8 @@ fn listening_ends_by_signal_and_by_time() {
 fn engines_that_cannot_be_recorded_say_why() {
     for (args, status, part) in [
         (vec!["--base-url", "http://127.0.0.1:1"], 1, "cannot connect"),
-        (vec!["--base-url", "https://h"], 2, "https is not spoken"),
+        (vec!["--base-url", "https://127.0.0.1:1"], 1, "cannot connect"),
+        (vec!["--base-url", "ftp://h"], 2, "ftp"),
         (vec!["--base-url", "http://h", "--replay", "tcp://h:1"], 2, "--events"),
         (vec!["--base-url", "http://h", "--prompts", "/nowhere/at.all"], 1, "/nowhere/at.all"),
         (vec!["--base-url", "http://h", "--probe", "--prompts", "x"], 2, "cannot be used with"),
