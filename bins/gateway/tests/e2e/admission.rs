@@ -344,21 +344,25 @@ async fn a_retry_waits_for_room_before_all_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_while_the_configuration_changes_goes_by_the_new_one() {
     let engines = engines(2).await;
-    let config = |engine: &FakeEngine| {
+    let config = |engine: &FakeEngine, key: &str| {
         let mut pool = pool("tiny", &[engine]);
+        pool["api_key"] = key.into();
         pool["admission"] =
             json!({"max_requests": 1, "queue": {"places": 4, "max_wait_ms": 60000}});
         pool.as_object_mut().unwrap().remove("tokenizer_dir");
         json!({"scrape_interval_ms": 100, "pools": [pool]})
     };
     engines[0].set_default(Reply::HangBeforeHead);
-    let file = ConfigFile::of(&config(&engines[0]));
+    let file = ConfigFile::of(&config(&engines[0], "old"));
     let gateway = Gateway::of_file(&file).await;
     let _at_work = sent(&gateway, "", &[]).await;
     engines[0].wait_for(1, SOON).await;
     let mut queued = sent(&gateway, "", &[]).await;
     waiting(&gateway, 1.0).await;
-    gateway.reload(&file, &config(&engines[1])).await;
+    gateway.reload(&file, &config(&engines[1], "new")).await;
     assert_eq!(queued.response().await.unwrap().status, 200);
     assert_eq!((engines[0].requests().len(), engines[1].requests().len()), (1, 1));
+    // Each engine gets its own key.
+    let key = |engine: &FakeEngine| engine.requests()[0].header("authorization").to_owned();
+    assert_eq!((key(&engines[0]), key(&engines[1])), ("Bearer old".into(), "Bearer new".into()));
 }

@@ -146,6 +146,21 @@ async fn a_request_that_breaks_two_engines_goes_to_no_third() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_protocol_is_no_answer() {
+    let engines = engines(2).await;
+    let switching = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
+    for engine in &engines {
+        engine.set_default(raw(switching, RawEnd::Close));
+    }
+    let gateway = in_turn(&engines).await;
+    let response = gateway.post(COMPLETIONS, &completion(&[1, 2, 3])).await;
+    assert_eq!(response.status, 502);
+    assert_eq!(response.json()["error"]["code"], "engine_broke_off");
+    let failed = [("cause", "not_http")];
+    assert_eq!(gateway.metrics().await.sum("kvasir_failed_attempts_total", &failed), Some(2.0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_forwarded_unread_is_sent_again_only_if_nobody_got_it() {
     let engines = engines(2).await;
     let mut pool = pool("tiny", &[&engines[0], &engines[1]]);

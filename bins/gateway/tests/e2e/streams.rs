@@ -241,6 +241,46 @@ async fn an_answer_that_is_complete_is_complete_however_its_connection_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn text_that_looks_like_the_end_of_a_stream_is_none() {
+    for (path, body) in [
+        (CHAT, "data: {\"choices\":[{\"delta\":{\"content\":\"data: [DONE]\"}}]}\n\n"),
+        (
+            RESPONSES,
+            "event: response.output_text.delta\n\
+                data: {\"delta\":\"event: response.completed\",\"sequence_number\":3}\n\n",
+        ),
+        (
+            MESSAGES,
+            "event: content_block_delta\ndata: {\"delta\":{\"text\":\"event: message_stop\"}}\n\n",
+        ),
+    ] {
+        let (engine, gateway) = scene(patient()).await;
+        engine.push([chunks(&[body], Some(RawEnd::Close))]);
+        let seen = read(&gateway, path).await;
+        let rest = seen.strip_prefix(body).unwrap_or_else(|| panic!("{path}: {seen}"));
+        assert!(rest.contains("\"error\""), "{path}: {seen}");
+        broken(&gateway, "broke", "engine_broke").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trailers_do_not_complete_half_an_event() {
+    let part = "data: {\"choices\":[]}\n\n";
+    let (engine, gateway) = scene(patient()).await;
+    let half = format!("{part}data: {{\"half");
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\
+            trailer: x-sum\r\n\r\n{:x}\r\n{half}\r\n0\r\nx-sum: 1\r\n\r\n",
+        half.len()
+    );
+    engine.push([Reply::Raw(vec![RawStep::Write(answer.into())], RawEnd::Close)]);
+    let body = read(&gateway, CHAT).await;
+    let rest = body.strip_prefix(part).unwrap();
+    assert!(rest.starts_with("data: {\"error\":") && rest.contains("incomplete_stream"), "{body}");
+    broken(&gateway, "no_done", "no_done").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_answers_in_events_pass_as_they_are() {
     let (engine, gateway) = scene(patient()).await;
     // An error of the engine in this form, and a stream of known length.
