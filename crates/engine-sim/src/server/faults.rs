@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 
 /// What happens to event batches on their way out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,32 +56,36 @@ struct Settings {
 
 /// The faults of one server; they survive restarts.
 #[derive(Debug, Default)]
-pub(super) struct Faults(Mutex<Settings>);
+pub(super) struct Faults {
+    settings: Mutex<Settings>,
+    /// That of the settings, for connections that wait for it to change.
+    keep_alive: watch::Sender<Option<Duration>>,
+}
 
 impl Faults {
     /// The fault for the next batch.
     pub(super) fn take_event(&self) -> EventFault {
-        let settings = &mut *self.0.lock();
+        let settings = &mut *self.settings.lock();
         if settings.once { std::mem::take(&mut settings.events) } else { settings.events }
     }
 
     /// The fault for a request of this path.
     pub(super) fn take_http(&self, path: &str) -> HttpFault {
-        let settings = &mut *self.0.lock();
+        let settings = &mut *self.settings.lock();
         if !path.starts_with(&settings.path) {
             return HttpFault::None;
         }
         if settings.once { std::mem::take(&mut settings.http) } else { settings.http }
     }
 
-    /// How long an idle connection is kept.
-    pub(super) fn keep_alive(&self) -> Option<Duration> {
-        self.0.lock().keep_alive
+    /// How long an idle connection is kept, now and later.
+    pub(super) fn keep_alive(&self) -> watch::Receiver<Option<Duration>> {
+        self.keep_alive.subscribe()
     }
 
     /// Changes what the object names, and nothing if any of it is wrong.
     pub(super) fn set(&self, wanted: &Map<String, Value>) -> Result<(), String> {
-        let mut changed = self.0.lock().clone();
+        let mut changed = self.settings.lock().clone();
         for (key, value) in wanted {
             let text = || value.as_str().ok_or_else(|| format!("`{key}` must be a string"));
             match key.as_str() {
@@ -95,13 +100,14 @@ impl Faults {
                 _ => return Err(format!("unknown fault `{key}`")),
             }
         }
-        *self.0.lock() = changed;
+        self.keep_alive.send_replace(changed.keep_alive);
+        *self.settings.lock() = changed;
         Ok(())
     }
 
     /// The settings in the form [`Faults::set`] takes.
     pub(super) fn to_json(&self) -> Value {
-        let Settings { events, http, path, once, keep_alive } = &*self.0.lock();
+        let Settings { events, http, path, once, keep_alive } = &*self.settings.lock();
         let events = match events {
             EventFault::None => "ok".to_owned(),
             EventFault::Drop => "drop".to_owned(),

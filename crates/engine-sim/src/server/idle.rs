@@ -1,15 +1,12 @@
 //! When a connection was last busy, so that it can be closed for being idle.
 
+use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use super::state::State;
-
-/// How often an idle connection looks whether it is to be closed.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Since when a connection is idle; `None` while it is not.
 #[derive(Clone, Debug)]
@@ -32,20 +29,19 @@ impl Idle {
     /// Resolves when the connection has been idle for longer than the server's faults
     /// allow.
     pub(super) async fn too_long(&self, state: Arc<State>) {
-        let mut seen = self.0.subscribe();
+        let (mut seen, mut kept) = (self.0.subscribe(), state.faults.keep_alive());
         loop {
-            let since = *seen.borrow_and_update();
-            let (Some(since), Some(most)) = (since, state.faults.keep_alive()) else {
-                // That idle connections are closed may be asked for while this one is.
-                tokio::select! {
-                    _ = seen.changed() => {}
-                    () = sleep(LOOK) => {}
+            let (since, most) = (*seen.borrow_and_update(), *kept.borrow_and_update());
+            let over = async {
+                match (since, most) {
+                    (Some(since), Some(most)) => sleep_until(since + most).await,
+                    _ => pending().await,
                 }
-                continue;
             };
             tokio::select! {
                 _ = seen.changed() => {}
-                () = sleep_until(since + most) => return,
+                _ = kept.changed() => {}
+                () = over => return,
             }
         }
     }
