@@ -15,14 +15,6 @@ use crate::keys::ClientKeys;
 use crate::owners::Owners;
 use crate::spans::Spans;
 
-/// After this long without a sign of life a peer is asked for one, and given up after
-/// [`KEEPALIVE_RETRIES`] unanswered ones: a machine that lost its power closes no connection.
-pub(crate) const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Time between unanswered keep-alive probes.
-pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// Unanswered keep-alive probes before a connection counts as broken.
-pub(crate) const KEEPALIVE_RETRIES: u32 = 3;
-
 /// The usual size limit of a request's head, in bytes.
 pub const DEFAULT_HEAD_BYTES: usize = 400 << 10;
 

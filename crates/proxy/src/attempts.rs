@@ -342,15 +342,23 @@ impl<'a> Tries<'a> {
             why = incomplete.why(),
             "an answer that had begun does not come to its end"
         );
-        metrics::counter!("kvasir_failed_attempts_total",
-            "endpoint" => answered.endpoint.url().to_owned(), "cause" => code)
-        .increment(1);
+        self.note_failure(&answered.endpoint, code, incomplete.why());
         Err(match incomplete {
             Incomplete::Broke(why) => Refusal::EngineBroke { model, why },
             Incomplete::Idle | Incomplete::Deadline => {
                 Refusal::EngineLate { model, phase: code, why: incomplete.why().to_owned() }
             }
         })
+    }
+
+    /// In the metrics and the trace, if there is one.
+    fn note_failure(&mut self, endpoint: &Endpoint, cause: &'static str, why: &str) {
+        if let Some(trace) = &mut self.log.trace {
+            trace.failed(cause, why);
+        }
+        metrics::counter!("kvasir_failed_attempts_total",
+            "endpoint" => endpoint.url().to_owned(), "cause" => cause)
+        .increment(1);
     }
 
     fn tell_where(&mut self, endpoint: &Endpoint, decision: &Decision) {
@@ -360,17 +368,10 @@ impl<'a> Tries<'a> {
     }
 
     fn failed(&mut self, endpoint: Arc<Endpoint>, failure: &Failure, after: Duration) {
-        let why = failure.why();
-        if let Some(trace) = &mut self.log.trace {
-            trace.failed(failure.phase().as_str(), why);
-        }
+        let (phase, why) = (failure.phase(), failure.why().to_owned());
         tracing::warn!(endpoint = endpoint.url(), why, "attempt failed before an answer began");
-        metrics::counter!("kvasir_failed_attempts_total",
-            "endpoint" => endpoint.url().to_owned(), "cause" => failure.phase().as_str())
-        .increment(1);
+        self.note_failure(&endpoint, phase.as_str(), &why);
         self.count_retry("failed");
-        let why = why.to_owned();
-        let phase = failure.phase();
         if phase.is_connect() {
             // A limit of our own says nothing about the engine.
             if phase != Phase::Pool && !self.is_over() {

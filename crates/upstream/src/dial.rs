@@ -4,7 +4,6 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -13,12 +12,7 @@ use crate::dns::Names;
 use crate::failure::{Failure, Phase, root_cause};
 use crate::io::{Io, Wire};
 use crate::origin::Inner;
-
-/// After this long without a sign of life an engine is asked for one, and given up after
-/// [`KEEPALIVE_RETRIES`] unanswered ones: a machine that lost its power closes no connection.
-const KEEPALIVE: Duration = Duration::from_secs(15);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-const KEEPALIVE_RETRIES: u32 = 3;
+use crate::socket::prepare;
 
 /// Until when there must be a connection.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +75,7 @@ async fn tcp(addresses: &[SocketAddr], deadline: Deadline) -> Result<TcpStream, 
         let what = format!("TCP to {address} is not answered");
         match share.of(Phase::Tcp, &what, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                set_options(&stream);
+                prepare(&stream);
                 return Ok(stream);
             }
             Ok(Err(error)) => {
@@ -91,18 +85,4 @@ async fn tcp(addresses: &[SocketAddr], deadline: Deadline) -> Result<TcpStream, 
         }
     }
     Err(last.unwrap_or_else(|| Failure::new(Phase::Dns, "no address to connect to")))
-}
-
-fn set_options(stream: &TcpStream) {
-    // Without it a request's end may wait for an acknowledgement.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY not set");
-    }
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE)
-        .with_interval(KEEPALIVE_INTERVAL)
-        .with_retries(KEEPALIVE_RETRIES);
-    if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keepalive) {
-        tracing::debug!(%error, "TCP keep-alive not set");
-    }
 }

@@ -21,6 +21,7 @@ mod io;
 mod origin;
 mod page;
 mod pool;
+mod socket;
 mod tls;
 mod upstream;
 
@@ -29,5 +30,6 @@ pub use self::dns::{Lookup, Resolve};
 pub use self::failure::{Failure, Phase, root_cause};
 pub use self::origin::{Limits, Origin};
 pub use self::page::render;
+pub use self::socket::prepare;
 pub use self::tls::{Tls, TlsError, TlsFiles};
 pub use self::upstream::{Options, OriginStats, Patience, Upstream};

@@ -5,11 +5,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kvasir_upstream::prepare;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::connection::Connections;
 use super::hub::Hub;
-use super::socket::{Listener, prepare};
+use super::socket::Listener;
 use crate::app::App;
 
 /// Pause after a failed accept: out of file descriptors is the usual cause.

@@ -4,13 +4,11 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tokio::net::TcpStream;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::hub::Hub;
 use super::settings::ListenSettings;
 use super::tls::Tls;
-use crate::app::{KEEPALIVE, KEEPALIVE_INTERVAL, KEEPALIVE_RETRIES};
 
 /// Connections that may wait to be accepted; the system may allow fewer (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
@@ -98,19 +96,4 @@ fn open(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
-}
-
-/// Sets what every client's connection has.
-pub(super) fn prepare(stream: &TcpStream) {
-    // Without it the first token of a stream may wait for an acknowledgement.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY not set");
-    }
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE)
-        .with_interval(KEEPALIVE_INTERVAL)
-        .with_retries(KEEPALIVE_RETRIES);
-    if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keepalive) {
-        tracing::debug!(%error, "TCP keep-alive not set");
-    }
 }
