@@ -6,6 +6,7 @@ mod golden;
 mod lockstep;
 mod metrics;
 mod replica;
+mod stop;
 
 use std::future::Future;
 use std::panic::Location;
@@ -20,6 +21,7 @@ pub(crate) use self::golden::Golden;
 pub(crate) use self::lockstep::Lockstep;
 pub(crate) use self::metrics::MetricsPage;
 pub(crate) use self::replica::{BLOCK, Replica, ReplicaOptions};
+pub(crate) use self::stop::stops_in_good_order;
 
 /// For what should happen at once, on a machine that may be busy.
 pub(crate) const SOON: Duration = Duration::from_secs(20);

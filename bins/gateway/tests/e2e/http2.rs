@@ -9,7 +9,7 @@ use kvasir_testkit::http_client::{HttpClient, data, full};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::harness::{COMPLETIONS, Gateway, SOON, completion, pool, stream};
+use crate::harness::{COMPLETIONS, Gateway, SOON, completion, pool, stops_in_good_order, stream};
 
 async fn scene() -> (FakeEngine, Gateway) {
     let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
@@ -169,21 +169,8 @@ async fn it_can_be_switched_off() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_lets_streams_finish_and_sends_clients_away() {
-    let (engine, mut gateway) = scene().await;
-    let gap = Duration::from_millis(30);
-    engine.push([Reply::SlowTokens { first: gap, gap, count: 30 }]);
-    let mut idle = HttpClient::h2c(gateway.addr()).await.unwrap();
-    assert_eq!(idle.get("/health").await.unwrap().status, 200);
-    let mut client = HttpClient::h2c(gateway.addr()).await.unwrap();
-    let request =
-        Request::post(client.uri(COMPLETIONS)).body(full(stream(&[1], 30).to_string())).unwrap();
-    let mut body = client.begin(request).await.unwrap().into_body();
-    data(&mut body).await.unwrap().unwrap();
-    gateway.terminate();
-    idle.closed().await.expect("in good order");
-    assert_eq!(engine.requests()[0].fate, Fate::Open, "the stream is still going on");
-    let rest = body.collect().await.unwrap().to_bytes();
-    assert!(rest.ends_with(b"data: [DONE]\n\n"));
-    client.closed().await.expect("in good order");
-    assert_eq!(gateway.exit_status().await, Some(0));
+    let (engine, gateway) = scene().await;
+    let idle = HttpClient::h2c(gateway.addr()).await.unwrap();
+    let client = HttpClient::h2c(gateway.addr()).await.unwrap();
+    stops_in_good_order(gateway, &engine, idle, client).await;
 }

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Request;
-use http_body_util::BodyExt as _;
 use kvasir_testkit::engine::{EngineConfig, FakeEngine, Fate, Reply};
-use kvasir_testkit::http_client::{HttpClient, data, full};
+use kvasir_testkit::http_client::{HttpClient, full};
 use kvasir_testkit::pki::{Authority, Identity};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    COMPLETIONS, ConfigFile, Gateway, SOON, completion, pool, run_to_end, stream, until,
+    COMPLETIONS, ConfigFile, Gateway, SOON, completion, pool, run_to_end, stops_in_good_order,
+    stream, until,
 };
 
 const BOTH: &[&str] = &["h2", "http/1.1"];
@@ -191,24 +191,11 @@ async fn files_that_cannot_be_used_are_a_bad_configuration() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_is_in_good_order() {
     for protocols in [BOTH, HTTP1] {
-        let Scene { engine, mut gateway, authority, .. } = Scene::new().await;
-        let gap = Duration::from_millis(30);
-        engine.push([Reply::SlowTokens { first: gap, gap, count: 20 }]);
+        let Scene { engine, gateway, authority, .. } = Scene::new().await;
         let config = authority.client(None, protocols);
-        let mut idle = HttpClient::tls(gateway.addr(), config.clone()).await.unwrap();
-        assert_eq!(idle.get("/health").await.unwrap().status, 200);
-        let mut client = HttpClient::tls(gateway.addr(), config).await.unwrap();
-        let request = Request::post(client.uri(COMPLETIONS)).header("host", "localhost");
-        let request = request.body(full(stream(&[1], 20).to_string())).unwrap();
-        let mut body = client.begin(request).await.unwrap().into_body();
-        data(&mut body).await.unwrap().unwrap();
-        gateway.terminate();
-        idle.closed().await.expect("in good order");
-        assert_eq!(engine.requests()[0].fate, Fate::Open, "the stream is still going on");
-        let rest = body.collect().await.unwrap().to_bytes();
-        assert!(rest.ends_with(b"data: [DONE]\n\n"));
-        client.closed().await.expect("in good order");
-        assert_eq!(gateway.exit_status().await, Some(0));
+        let idle = HttpClient::tls(gateway.addr(), config.clone()).await.unwrap();
+        let client = HttpClient::tls(gateway.addr(), config).await.unwrap();
+        stops_in_good_order(gateway, &engine, idle, client).await;
     }
 }
 

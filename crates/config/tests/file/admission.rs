@@ -1,12 +1,6 @@
 //! What a pool takes at once, as it is configured.
 
-#![allow(clippy::unwrap_used, reason = "a test may stop at once")]
-
-use kvasir_config::{Config, ConfigError};
-
-fn parse(text: &str) -> Result<Config, ConfigError> {
-    Config::parse("kvasir.yaml", text)
-}
+use crate::parse;
 
 #[test]
 fn admission_is_off_by_default_and_has_bounds() {

@@ -1,19 +1,9 @@
 //! What a configuration file may say of engines: how they are connected to, when they are left
 //! alone; and what a running gateway cannot change.
 
-#![allow(clippy::unwrap_used, reason = "a test may stop at once")]
+use kvasir_config::{Config, EndpointState, ForwardedHeaders, TimeoutsConfig};
 
-use kvasir_config::{Config, ConfigError, EndpointState, ForwardedHeaders, TimeoutsConfig};
-
-fn parse(text: &str) -> Result<Config, ConfigError> {
-    Config::parse("kvasir.yaml", text)
-}
-
-fn error(text: &str) -> String {
-    parse(text).unwrap_err().to_string()
-}
-
-const SMALL: &str = "pools: [{model: m, endpoints: [{url: 'http://a:8000'}]}]\n";
+use crate::{SMALL, error, parse};
 
 #[test]
 fn retries_and_health_have_defaults_and_bounds() {

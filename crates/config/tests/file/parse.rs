@@ -1,22 +1,12 @@
-//! What a configuration file may say, and what is said about a wrong one.
-
-#![allow(clippy::unwrap_used, reason = "a test may stop at once")]
+//! Every key and bound but those of engines and admission.
 
 use kvasir_balance::{BodyName, PolicyKind, SessionSource};
 use kvasir_config::{
-    BlockIdentity, ClientKeySource, Config, ConfigError, DecisionLogConfig, ForwardedHeaders,
-    ListenerConfig, LogFormat, RankAddressing, TimeoutsConfig, TokenParity,
+    BlockIdentity, ClientKeySource, Config, DecisionLogConfig, ForwardedHeaders, ListenerConfig,
+    LogFormat, RankAddressing, TimeoutsConfig, TokenParity,
 };
 
-fn parse(text: &str) -> Result<Config, ConfigError> {
-    Config::parse("kvasir.yaml", text)
-}
-
-fn error(text: &str) -> String {
-    parse(text).unwrap_err().to_string()
-}
-
-const SMALL: &str = "pools: [{model: m, endpoints: [{url: 'http://a:8000'}]}]\n";
+use crate::{SMALL, error, parse};
 
 #[test]
 fn the_smallest_file_gets_the_defaults() {
