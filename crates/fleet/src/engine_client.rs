@@ -122,7 +122,8 @@ impl EngineClient {
         let request = || question.request(&self.headers);
         let patience = Patience { connect: self.connect_timeout, first_data: timeout };
         let exchange = async {
-            let sent = self.upstream.send(origin, patience, question.repeatable, request).await;
+            let may_repeat = || question.repeatable;
+            let sent = self.upstream.send(origin, patience, may_repeat, request).await;
             let started = sent.map_err(|failure| of_failure(&failure, timeout))?;
             let status = started.head.status;
             Ok((status, read(started, most).await?))
@@ -170,7 +171,7 @@ async fn read(mut started: Started, most: usize) -> Result<Bytes, ProbeError> {
     let mut whole = BytesMut::new();
     let mut next = started.first.map(Ok);
     while let Some(frame) = next {
-        let frame = frame.map_err(|error: hyper::Error| ProbeError::Broken(root_cause(&error)))?;
+        let frame = frame.map_err(|error| ProbeError::Broken(root_cause(&error)))?;
         if let Some(data) = frame.data_ref() {
             if whole.len() + data.len() > most {
                 return Err(ProbeError::Broken(format!("it is longer than {most} bytes")));

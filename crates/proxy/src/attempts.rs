@@ -30,7 +30,7 @@ use self::retry_after::retry_after;
 use self::whole::Incomplete;
 use crate::access_log::AccessLog;
 use crate::app::{App, Retries};
-use crate::forward::{Failure, Phase, attempt};
+use crate::forward::{Failure, Fault, Phase, Retry, attempt};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::spans::Step;
@@ -130,6 +130,10 @@ struct Tries<'a> {
     tried: Vec<Arc<Endpoint>>,
     /// How often an engine got the request.
     sent: u32,
+    /// How often one of them may have worked on it.
+    taken: u32,
+    /// It would fail everywhere.
+    hopeless: bool,
     /// How often one that got it was at fault.
     faults: u32,
     /// What failed last.
@@ -170,6 +174,8 @@ impl<'a> Tries<'a> {
             pool: Arc::clone(&plan.resolved.pool),
             tried: Vec::new(),
             sent: 0,
+            taken: 0,
+            hopeless: false,
             faults: 0,
             cause: None,
             broke_soon: false,
@@ -227,7 +233,7 @@ impl<'a> Tries<'a> {
             Some("late")
         } else if self.sent == 0 {
             None
-        } else if !self.plan.repeatable {
+        } else if self.hopeless || (!self.plan.repeatable && self.taken > 0) {
             Some("not_repeatable")
         } else if self.faults >= MAX_FAULTS {
             Some("faults")
@@ -263,13 +269,17 @@ impl<'a> Tries<'a> {
         }
         let began = Instant::now();
         let (pool, left) = (Arc::clone(&self.pool), self.left());
-        let (body, repeatable) = (&self.plan.body, self.plan.repeatable);
-        let begun = attempt(self.app, &pool, &endpoint, self.parts, body, repeatable, left).await;
+        let (plan, limits) = (self.plan, self.settings.budget);
+        // The engine may get it twice then.
+        let may_repeat =
+            || plan.repeatable && plan.resolved.pool.retries().take(limits, Instant::now());
+        let (body, parts) = (&plan.body, &*self.parts);
+        let begun = attempt(self.app, &pool, &endpoint, parts, body, may_repeat, left).await;
         let started = match begun {
             Ok(started) => started,
             Err(failure) => {
-                // A limit of our own says nothing about the engine.
-                if failure.phase() != Phase::Pool && !self.is_over() {
+                // What is no fault of its own says nothing about the engine.
+                if failure.fault() == Fault::Engine && !self.is_over() {
                     reservation.faulted(failure.why());
                 }
                 self.failed(endpoint, &failure, began.elapsed());
@@ -305,6 +315,7 @@ impl<'a> Tries<'a> {
         self.count_retry("failed");
         self.cause = Some(cause);
         self.sent += 1;
+        self.taken += 1;
         self.faults += u32::from(cause == Cause::Error);
         let retry_after = retry_after(&answered.head.headers).filter(|_| cause == Cause::Busy);
         if let Some(time) = retry_after {
@@ -374,15 +385,21 @@ impl<'a> Tries<'a> {
         self.count_retry("failed");
         if phase.is_connect() {
             // A limit of our own says nothing about the engine.
-            if phase != Phase::Pool && !self.is_over() {
+            if failure.fault() == Fault::Engine && !self.is_over() {
                 endpoint.mark_unreachable(&why);
             }
             self.cause = Some(Cause::Connect);
+            self.last_refusal = Some(why);
+        } else if phase == Phase::Refused {
+            // As an answer of 503 is.
+            self.cause = Some(Cause::Busy);
+            self.sent += 1;
             self.last_refusal = Some(why);
         } else {
             self.cause = Some(Cause::Broke);
             self.sent += 1;
             self.faults += 1;
+            self.hopeless |= failure.retry() == Retry::Never;
             // Asked twice already, it is not asked again.
             self.broke_soon = after <= SOON && !failure.was_repeated();
             if phase == Phase::FirstData {
@@ -392,6 +409,7 @@ impl<'a> Tries<'a> {
                 self.last_break = Some(why);
             }
         }
+        self.taken += u32::from(failure.retry() != Retry::Safe);
         self.tried.push(endpoint);
     }
 

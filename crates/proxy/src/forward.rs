@@ -10,15 +10,15 @@ use http_body_util::Full;
 use kvasir_fleet::{Endpoint, Pool};
 use kvasir_upstream::{Patience, Started};
 
-pub(crate) use kvasir_upstream::{Failure, Phase};
+pub(crate) use kvasir_upstream::{Failure, Fault, Phase, Retry};
 
 use crate::app::App;
 use crate::headers;
 
 /// Sends the request to `endpoint` and waits for the first data of its answer: engines send the
 /// head of a stream before they have computed anything, so only the first data shows that the
-/// engine took the request. A `repeatable` one is sent a second time where a kept connection broke
-/// at once. `left` is what is left of the time for the whole request, if that has an end.
+/// engine took the request. Where a kept connection broke at once it is sent a second time if
+/// `may_repeat`. `left` is what is left of the time for the whole request, if that has an end.
 ///
 /// Dropping the future drops the connection, which is how engines learn that a client left.
 pub(crate) async fn attempt(
@@ -27,7 +27,7 @@ pub(crate) async fn attempt(
     endpoint: &Endpoint,
     request: &Parts,
     body: &Bytes,
-    repeatable: bool,
+    may_repeat: impl Fn() -> bool,
     left: Option<Duration>,
 ) -> Result<Started, Failure> {
     let timeouts = pool.timeouts();
@@ -36,7 +36,7 @@ pub(crate) async fn attempt(
         Patience { connect: timeouts.connect.min(most), first_data: timeouts.first_data.min(most) };
     let outgoing = || outgoing(pool, endpoint, request, body);
     let origin = endpoint.origin();
-    let sent = app.upstream.send(&origin, patience, repeatable, outgoing);
+    let sent = app.upstream.send(&origin, patience, may_repeat, outgoing);
     // Connecting, waiting and a second time together.
     let Some(left) = left else { return sent.await };
     tokio::time::timeout(left, sent).await.unwrap_or_else(|_| Err(Failure::late(left)))

@@ -32,12 +32,24 @@ pub struct AnswerStream {
     via: Via,
 }
 
+/// Why the rest of an answer does not come.
+#[derive(Debug, thiserror::Error)]
+pub enum Broken {
+    /// The connection, or the answer's part of it, broke.
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    /// The engine gave the stream up in good order before the answer's end (h2: `RST_STREAM` with
+    /// `NO_ERROR`, which is allowed only after it).
+    #[error("h2: the engine gave up the stream before the end of its answer")]
+    Short,
+}
+
 /// What the body comes over.
 pub(crate) enum Via {
     H1(Box<H1>),
     H2(#[expect(dead_code, reason = "dropped when the answer ends")] Stream),
     /// It broke; what came before goes first.
-    Broken(hyper::Error),
+    Broken(Broken),
     /// It has ended.
     Over,
 }
@@ -59,12 +71,12 @@ impl AnswerStream {
 
 impl Body for AnswerStream {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Broken;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let this = self.get_mut();
         if matches!(this.via, Via::Broken(_))
             && let Via::Broken(error) = std::mem::replace(&mut this.via, Via::Over)
@@ -74,8 +86,11 @@ impl Body for AnswerStream {
         let next = match &mut this.via {
             Via::H1(connection) => ready!(connection.poll_body(&mut this.body, cx)),
             Via::H2(_) => ready!(Pin::new(&mut this.body).poll_frame(cx)),
-            Via::Broken(_) | Via::Over => None,
+            Via::Broken(_) | Via::Over => return Poll::Ready(None),
         };
+        let is_short =
+            next.is_none() && matches!(this.via, Via::H2(_)) && !this.body.is_end_stream();
+        let next = if is_short { Some(Err(Broken::Short)) } else { next.map(|it| Ok(it?)) };
         match &next {
             Some(Ok(_)) if !this.body.is_end_stream() => {}
             Some(Ok(_)) | None => this.finish(),

@@ -14,6 +14,9 @@ use crate::io::{Io, Wire};
 use crate::origin::Inner;
 use crate::socket::prepare;
 
+/// A century.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// Until when there must be a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
@@ -23,7 +26,9 @@ pub(crate) struct Deadline {
 
 impl Deadline {
     pub(crate) fn after(patience: Duration) -> Self {
-        Self { at: Instant::now() + patience, patience }
+        // Beyond what a clock can say it is as good as never.
+        let at = Instant::now().checked_add(patience).unwrap_or_else(|| Instant::now() + NEVER);
+        Self { at, patience }
     }
 
     /// What comes of `what` in time.

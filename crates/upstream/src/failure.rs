@@ -1,4 +1,4 @@
-//! Why a request got no answer, and in which phase.
+//! Why a request got no answer: in which phase, by whose fault, and whether another try may do.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub enum Phase {
     Pool,
     /// Looking up the engine's name.
     Dns,
-    /// Opening a TCP connection.
+    /// Opening a TCP connection, or agreeing on h2 over it.
     Tcp,
     /// The TLS handshake, or agreeing on a protocol in it.
     Tls,
@@ -22,6 +22,35 @@ pub enum Phase {
     Broke,
     /// What came is not HTTP.
     NotHttp,
+    /// The engine said that it did nothing with the request (h2: `REFUSED_STREAM`, or a `GOAWAY`
+    /// that leaves it out; RFC 9113, 8.7): it is busy, or goes away.
+    Refused,
+    /// The request cannot be said in the protocol that the engine is spoken to in.
+    Invalid,
+}
+
+/// Whose fault it is that there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The request's: any engine would do as badly.
+    Client,
+    /// The engine's, its name's and its network's included: it cannot be reached as it is configured.
+    Engine,
+    /// A limit of our own.
+    Us,
+    /// An engine that is busy for a moment is at no fault.
+    Nobody,
+}
+
+/// Whether another try may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// No engine did anything with the request, which is certain.
+    Safe,
+    /// An engine may have worked on it: only what may be done twice is tried again.
+    IfRepeatable,
+    /// It would fail again.
+    Never,
 }
 
 impl Phase {
@@ -37,6 +66,8 @@ impl Phase {
             Self::FirstData => "first_data_timeout",
             Self::Broke => "broke",
             Self::NotHttp => "not_http",
+            Self::Refused => "refused",
+            Self::Invalid => "invalid",
         }
     }
 
@@ -45,19 +76,44 @@ impl Phase {
     pub fn is_connect(self) -> bool {
         matches!(self, Self::Pool | Self::Dns | Self::Tcp | Self::Tls)
     }
+
+    fn fault(self) -> Fault {
+        match self {
+            Self::Pool => Fault::Us,
+            Self::Refused => Fault::Nobody,
+            Self::Invalid => Fault::Client,
+            Self::Dns | Self::Tcp | Self::Tls => Fault::Engine,
+            Self::Send | Self::FirstData | Self::Broke | Self::NotHttp => Fault::Engine,
+        }
+    }
+
+    fn retry(self) -> Retry {
+        match self {
+            Self::Pool | Self::Dns | Self::Tcp | Self::Tls | Self::Refused => Retry::Safe,
+            Self::Send | Self::FirstData | Self::Broke | Self::NotHttp => Retry::IfRepeatable,
+            Self::Invalid => Retry::Never,
+        }
+    }
 }
 
 /// Why a request got no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     phase: Phase,
+    retry: Retry,
     why: String,
     repeated: bool,
 }
 
 impl Failure {
     pub(crate) fn new(phase: Phase, why: impl Into<String>) -> Self {
-        Self { phase, why: why.into(), repeated: false }
+        Self { phase, retry: phase.retry(), why: why.into(), repeated: false }
+    }
+
+    /// The same, of a request of which nothing was sent.
+    pub(crate) fn unsent(self) -> Self {
+        let retry = if self.retry == Retry::Never { Retry::Never } else { Retry::Safe };
+        Self { retry, ..self }
     }
 
     /// The first data of an answer did not come in this time.
@@ -70,7 +126,7 @@ impl Failure {
         Self::new(Phase::FirstData, why)
     }
 
-    /// The same, of a request that was sent twice.
+    /// The same, of a request that was repeated.
     pub(crate) fn repeated(self, repeated: bool) -> Self {
         Self { repeated, ..self }
     }
@@ -81,14 +137,26 @@ impl Failure {
         self.phase
     }
 
-    /// The cause, for people; it names the phase.
+    /// Whose fault it is.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        self.phase.fault()
+    }
+
+    /// Whether another try may do.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        self.retry
+    }
+
+    /// The cause, for people.
     #[must_use]
     pub fn why(&self) -> &str {
         &self.why
     }
 
-    /// Whether the engine was asked a second time already, over a new connection, since the first
-    /// had been kept and broke at once; or would have been, but could not be connected to.
+    /// Whether the engine was asked a second time already, over another connection, or would have
+    /// been, but could not be connected to.
     #[must_use]
     pub fn was_repeated(&self) -> bool {
         self.repeated
@@ -102,6 +170,17 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// Whether the request itself cannot be sent, over whatever connection.
+pub(crate) fn is_users(error: &hyper::Error) -> bool {
+    let mut causes = std::iter::successors(std::error::Error::source(error), |it| it.source());
+    match causes.find_map(|cause| cause.downcast_ref::<::h2::Error>()) {
+        // Neither said by a peer nor of the socket.
+        Some(h2) => h2.reason().is_none() && !h2.is_io(),
+        // With a cause it is a connection that is gone.
+        None => error.is_user() && std::error::Error::source(error).is_none(),
+    }
+}
 
 /// The innermost cause: "connection refused" says more than "client error (Connect)".
 #[must_use]

@@ -8,18 +8,16 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 
-use crate::failure::{Failure, Phase, root_cause};
+use crate::failure::{Failure, Phase, is_users, root_cause};
 use crate::io::{Io, Seen};
+use crate::lost::{Fate, Lost, Outgoing};
 use crate::pool::Slot;
-
-/// A request as it is sent: origin-form path, host, and a body that is there as a whole.
-pub(crate) type Outgoing = Request<Full<Bytes>>;
 
 /// An open connection. It moves only while it is polled.
 pub(crate) struct H1 {
@@ -35,17 +33,6 @@ pub(crate) struct H1 {
     /// How long the engine keeps it, where it says so.
     pub(crate) kept_for: Option<Duration>,
     pub(crate) slot: Slot,
-}
-
-/// A request without an answer.
-pub(crate) struct Lost {
-    /// The request, if nothing of it was sent.
-    pub(crate) unsent: Option<Outgoing>,
-    /// Whether the engine says that it did nothing with the request.
-    pub(crate) refused: bool,
-    /// Whether anything of an answer came.
-    pub(crate) answered: bool,
-    pub(crate) failure: Failure,
 }
 
 // === impl H1 ===
@@ -82,6 +69,11 @@ impl H1 {
         self.connection.is_some() && self.sender.is_ready()
     }
 
+    /// Closes it; its place is for another.
+    pub(crate) fn into_slot(mut self: Box<Self>) -> Slot {
+        self.slot.take()
+    }
+
     /// Sends a request and waits for the head of its answer.
     pub(crate) async fn head(&mut self, request: Outgoing) -> Result<Response<Incoming>, Lost> {
         self.seen.begin();
@@ -100,12 +92,16 @@ impl H1 {
                 self.kept_for = keep_alive(response.headers()).or(self.kept_for);
                 Ok(response)
             }
-            Err(mut error) => Err(Lost {
-                unsent: error.take_message(),
-                answered: self.seen.anything_read(),
-                refused: false,
-                failure: self.why(error.error()),
-            }),
+            Err(mut error) => {
+                let failure = self.why(error.error());
+                Err(match error.take_message() {
+                    Some(back) => {
+                        Lost { fate: Fate::Unsent(Box::new(back)), failure: failure.unsent() }
+                    }
+                    None if self.seen.anything_read() => Lost { fate: Fate::Taken, failure },
+                    None => Lost { fate: Fate::Silence, failure },
+                })
+            }
         }
     }
 
@@ -127,7 +123,9 @@ impl H1 {
     /// What became of an answer before its first data.
     pub(crate) fn why(&self, error: &hyper::Error) -> Failure {
         let cause = root_cause(error);
-        if error.is_parse() {
+        if is_users(error) {
+            Failure::new(Phase::Invalid, format!("the request cannot be sent: {cause}"))
+        } else if error.is_parse() {
             Failure::new(Phase::NotHttp, format!("what came is no HTTP answer: {cause}"))
         } else if self.seen.write_failed() && !self.seen.anything_read() {
             Failure::new(Phase::Send, format!("the request could not be sent: {cause}"))

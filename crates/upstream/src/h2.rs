@@ -1,10 +1,12 @@
-//! The h2 connections of one engine, each shared by many requests.
+//! One h2 connection, shared by many requests, and one request's part of it.
+
+mod shared;
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -15,153 +17,109 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, Connection, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::dial::Deadline;
-use crate::failure::{Failure, Phase, root_cause};
-use crate::h1::{Lost, Outgoing};
+use crate::failure::{Failure, Phase, is_users, root_cause};
 use crate::io::Io;
+use crate::lost::{Fate, Lost, Outgoing};
 use crate::pool::{Pool, Slot};
+
+pub(crate) use self::shared::Shared;
 
 /// Requests on one connection at a time, where the engine allows as many: more would wait for each
 /// other's lost packets.
-const MOST_STREAMS: usize = 100;
-/// Without requests for this long a connection is closed.
-const IDLE: Duration = Duration::from_secs(60);
+const MOST_STREAMS: u32 = 100;
+/// Bytes of one answer that may have come and not been read: a client that reads slowly holds no
+/// more. Enough for 128 MiB/s at a round trip of 1 ms.
+const STREAM_WINDOW: u32 = 128 << 10;
+/// Bytes of all answers together: those that nobody reads leave room for the others.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * (MOST_STREAMS + 1);
 /// Without a sign of life for this long an engine is asked for one, and given up after as long.
 const PING: Duration = Duration::from_secs(15);
+/// How often a new connection is looked at until the engine has said what it takes.
+const LOOK: Duration = Duration::from_millis(1);
 
-/// The h2 connections of one engine.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    list: Mutex<Vec<Arc<H2>>>,
-    /// One is opened at a time, since the next may do for those who wait as well.
-    opening: tokio::sync::Mutex<()>,
-    /// A request ended.
-    released: Notify,
-}
-
-/// What hands requests to the connection; `None` when it came to its end.
+/// What hands requests to the connection.
 type Task = Connection<TokioIo<Io>, Full<Bytes>, TokioExecutor>;
+
+/// How far a connection is.
+enum State {
+    Open(Task),
+    /// It came to its end, for this reason.
+    Ended(String),
+}
 
 /// One connection.
 pub(crate) struct H2 {
     sender: SendRequest<Full<Bytes>>,
     streams: AtomicUsize,
     /// It says how many streams the engine allows now.
-    task: Arc<Mutex<Option<Task>>>,
+    state: Arc<Mutex<State>>,
     born: Instant,
     idle_since: Mutex<Instant>,
     /// Held until the last request is done.
     _slot: Slot,
 }
 
-/// One request's part of a connection.
+/// One request's part of a connection. The order of its fields is that in which they are dropped:
+/// whoever waits is woken when the place, and with the last one the connection, is free.
 pub(crate) struct Stream {
-    connection: Arc<H2>,
-    pool: Arc<Pool>,
+    place: Place,
+    _wakes: Wakes,
     /// Whether the connection had been there before.
     pub(crate) kept: bool,
 }
 
-// === impl Shared ===
+/// One of the streams of a connection.
+struct Place(Arc<H2>);
 
-impl Shared {
-    /// Closes what was unused for long; what is old takes no more requests.
-    pub(crate) fn sweep(&self, lifetime: Duration) {
-        self.list.lock().retain(|one| {
-            let unused = one.is_unused() && one.idle_since.lock().elapsed() >= IDLE;
-            !one.sender.is_closed() && !unused && one.born.elapsed() < lifetime
-        });
-    }
-
-    pub(crate) fn close(&self) {
-        self.list.lock().clear();
-    }
-
-    /// Connections without requests.
-    pub(crate) fn idle(&self) -> usize {
-        self.list.lock().iter().filter(|one| one.is_unused()).count()
-    }
-
-    fn pick(&self, pool: &Arc<Pool>) -> Option<Stream> {
-        let mut list = self.list.lock();
-        // A connection that was told to go away is done with its last request.
-        list.retain(|one| !one.sender.is_closed());
-        let one = list.iter().find(|one| one.has_room())?;
-        Some(Stream::new(one, pool, true))
-    }
-}
-
-impl Pool {
-    /// A part of a connection: of one there is, or of a new one that `dial` opens.
-    pub(crate) async fn stream<F: Future<Output = Result<Io, Failure>>>(
-        self: &Arc<Self>,
-        deadline: Deadline,
-        fresh: bool,
-        dial: impl Fn() -> F,
-    ) -> Result<Stream, Failure> {
-        let pick = || if fresh { None } else { self.shared.pick(self) };
-        if let Some(stream) = pick() {
-            return Ok(stream);
-        }
-        let busy = "all connections to the engine are busy";
-        let _opening = deadline.of(Phase::Pool, busy, self.shared.opening.lock()).await?;
-        loop {
-            if let Some(stream) = pick() {
-                return Ok(stream);
-            }
-            let Some(slot) = self.free_slot() else {
-                // Where no other may be opened, one of those there are has to do.
-                if let Some(stream) = self.shared.pick(self) {
-                    return Ok(stream);
-                }
-                deadline.of(Phase::Pool, busy, self.shared.released.notified()).await?;
-                continue;
-            };
-            let opened = H2::over(dial().await?, slot);
-            let opened = deadline.of(Phase::Tcp, "no h2 from the engine", opened).await??;
-            let stream = Stream::new(&opened, self, false);
-            self.shared.list.lock().push(opened);
-            return Ok(stream);
-        }
-    }
-}
+/// Tells the next in line that a place is free.
+struct Wakes(Arc<Pool>);
 
 // === impl H2 ===
 
 impl H2 {
-    async fn over(io: Io, slot: Slot) -> Result<Arc<Self>, Failure> {
-        let (sender, connection) = Builder::new(TokioExecutor::new())
+    /// Speaks h2 over `io`, and waits until the engine has said how many streams it takes.
+    async fn over(io: Io, slot: Slot, deadline: Deadline) -> Result<Arc<Self>, Failure> {
+        let handshake = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING)
-            .handshake(TokioIo::new(io))
-            .await
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            // It is not guessed: what is beyond would be refused.
+            .initial_max_send_streams(0)
+            .handshake(TokioIo::new(io));
+        let what = "no h2 from the engine";
+        let (sender, connection) = deadline
+            .of(Phase::Tcp, what, handshake)
+            .await?
             .map_err(|error| Failure::new(Phase::Tcp, format!("h2: {}", root_cause(&error))))?;
-        let task = Arc::new(Mutex::new(Some(connection)));
-        let driven = Arc::clone(&task);
-        // Ends when no request and no pool has the sender any more.
-        tokio::spawn(poll_fn(move |cx| {
-            let mut task = driven.lock();
-            let Some(connection) = task.as_mut() else { return Poll::Ready(()) };
-            let ended = ready!(Pin::new(connection).poll(cx));
-            // It may hold requests, and gives them back.
-            *task = None;
-            if let Err(error) = ended {
-                tracing::debug!(%error, "h2 connection to an engine ended");
-            }
-            Poll::Ready(())
-        }));
+        let state = Arc::new(Mutex::new(State::Open(connection)));
+        tokio::spawn(drive(Arc::clone(&state)));
         let now = Instant::now();
-        Ok(Arc::new(Self {
+        let connection = Arc::new(Self {
             sender,
             streams: AtomicUsize::new(0),
-            task,
+            state,
             born: now,
             idle_since: Mutex::new(now),
             _slot: slot,
-        }))
+        });
+        deadline.of(Phase::Tcp, what, connection.speaks()).await??;
+        Ok(connection)
+    }
+
+    /// Ready when the engine takes streams.
+    async fn speaks(&self) -> Result<(), Failure> {
+        loop {
+            match &*self.state.lock() {
+                State::Ended(why) => return Err(Failure::new(Phase::Tcp, format!("h2: {why}"))),
+                State::Open(task) if task.current_max_send_streams() > 0 => return Ok(()),
+                State::Open(_) => {}
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     fn is_unused(&self) -> bool {
@@ -169,9 +127,11 @@ impl H2 {
     }
 
     fn has_room(&self) -> bool {
-        let task = self.task.lock();
-        let most = task.as_ref().map_or(0, Connection::current_max_send_streams);
-        self.streams.load(Ordering::Relaxed) < most.min(MOST_STREAMS)
+        let most = match &*self.state.lock() {
+            State::Open(task) => task.current_max_send_streams(),
+            State::Ended(_) => 0,
+        };
+        self.streams.load(Ordering::Relaxed) < most.min(MOST_STREAMS as usize)
     }
 }
 
@@ -181,51 +141,93 @@ impl fmt::Debug for H2 {
     }
 }
 
+/// Ends when no request and no pool has the sender any more.
+async fn drive(state: Arc<Mutex<State>>) {
+    poll_fn(move |cx| {
+        let mut state = state.lock();
+        let State::Open(task) = &mut *state else { return Poll::Ready(()) };
+        let why = match ready!(Pin::new(task).poll(cx)) {
+            Ok(()) => "the engine closed the connection".to_owned(),
+            Err(error) => root_cause(&error),
+        };
+        tracing::debug!(why, "h2 connection to an engine ended");
+        // It may hold requests, and gives them back.
+        *state = State::Ended(why);
+        Poll::Ready(())
+    })
+    .await;
+}
+
 // === impl Stream ===
 
 impl Stream {
     fn new(connection: &Arc<H2>, pool: &Arc<Pool>, kept: bool) -> Self {
         connection.streams.fetch_add(1, Ordering::Relaxed);
-        Self { connection: Arc::clone(connection), pool: Arc::clone(pool), kept }
+        Self { place: Place(Arc::clone(connection)), _wakes: Wakes(Arc::clone(pool)), kept }
+    }
+
+    /// The connection it is part of, which this does not keep open.
+    pub(crate) fn connection(&self) -> Weak<H2> {
+        Arc::downgrade(&self.place.0)
     }
 
     /// Sends a request and waits for the head of its answer.
     pub(crate) async fn head(&self, request: Outgoing) -> Result<Response<Incoming>, Lost> {
-        let mut sender = self.connection.sender.clone();
-        sender.try_send_request(request).await.map_err(|mut error| Lost {
-            unsent: error.take_message(),
-            answered: false,
-            refused: is_unprocessed(error.error()),
-            failure: why(error.error()),
+        let mut sender = self.place.0.sender.clone();
+        sender.try_send_request(request).await.map_err(|mut error| {
+            let failure = why(error.error());
+            if let Some(back) = error.take_message() {
+                return Lost { fate: Fate::Unsent(Box::new(back)), failure: failure.unsent() };
+            }
+            // A connection of h2 ends with word of what was not looked at: without it there is no
+            // telling, other than over HTTP/1.1.
+            let refused = failure.phase() == Phase::Refused;
+            Lost { fate: if refused { Fate::Refused } else { Fate::Taken }, failure }
         })
     }
 }
 
-/// Whether the engine says that it did nothing with the request: too many streams, or one that came
-/// after it had said that it goes away.
-fn is_unprocessed(error: &hyper::Error) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(h2) = error.downcast_ref::<::h2::Error>() {
-            let goes = h2.is_go_away() && h2.reason() == Some(::h2::Reason::NO_ERROR);
-            return h2.is_remote() && (goes || h2.reason() == Some(::h2::Reason::REFUSED_STREAM));
-        }
-        cause = error.source();
+impl Drop for Place {
+    fn drop(&mut self) {
+        *self.0.idle_since.lock() = Instant::now();
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
     }
-    false
+}
+
+impl Drop for Wakes {
+    fn drop(&mut self) {
+        self.0.shared.released();
+    }
 }
 
 /// What became of an answer before its first data.
 pub(crate) fn why(error: &hyper::Error) -> Failure {
-    let phase = if error.is_parse() { Phase::NotHttp } else { Phase::Broke };
-    Failure::new(phase, format!("h2: {}", root_cause(error)))
+    let cause = root_cause(error);
+    if is_unprocessed(error) {
+        return Failure::new(
+            Phase::Refused,
+            format!("h2: the engine refused the request: {cause}"),
+        );
+    }
+    let phase = match error {
+        error if is_users(error) => Phase::Invalid,
+        error if error.is_parse() => Phase::NotHttp,
+        _ => Phase::Broke,
+    };
+    Failure::new(phase, format!("h2: {cause}"))
 }
 
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if self.connection.streams.fetch_sub(1, Ordering::Relaxed) == 1 {
-            *self.connection.idle_since.lock() = Instant::now();
+/// Whether the engine says that it did nothing with the request (RFC 9113, 8.7): it reset the
+/// stream with `REFUSED_STREAM`, or goes away and names a last stream before it. A stream hears of
+/// a `GOAWAY` only if it is beyond that one.
+fn is_unprocessed(error: &hyper::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(h2) = error.downcast_ref::<::h2::Error>() {
+            let refused = h2.is_reset() && h2.reason() == Some(::h2::Reason::REFUSED_STREAM);
+            return h2.is_remote() && (refused || h2.is_go_away());
         }
-        self.pool.shared.released.notify_one();
+        cause = error.source();
     }
+    false
 }

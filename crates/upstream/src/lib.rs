@@ -8,8 +8,9 @@
 //! answer, and dropping that drops the connection, which is how an engine learns that its client
 //! left. A connection is kept only after an answer was read to its end.
 //!
-//! A [`Failure`] names its phase. A kept connection that the engine closed in the meantime is no
-//! failure of the engine: the request goes over another one.
+//! A [`Failure`] names its phase, whose fault it is and whether another try may do. A kept
+//! connection that the engine closed in the meantime is no failure of the engine: the request goes
+//! over another one, once.
 
 mod answer;
 mod dial;
@@ -18,16 +19,18 @@ mod failure;
 mod h1;
 mod h2;
 mod io;
+mod lost;
 mod origin;
 mod page;
 mod pool;
+mod send;
 mod socket;
 mod tls;
 mod upstream;
 
-pub use self::answer::{AnswerStream, Started};
+pub use self::answer::{AnswerStream, Broken, Started};
 pub use self::dns::{Lookup, Resolve};
-pub use self::failure::{Failure, Phase, root_cause};
+pub use self::failure::{Failure, Fault, Phase, Retry, root_cause};
 pub use self::origin::{Limits, Origin};
 pub use self::page::render;
 pub use self::socket::prepare;

@@ -18,6 +18,7 @@ pub fn render(page: &mut String, upstreams: &[&Upstream]) {
         sum.connects.iter_mut().zip(one.connects).for_each(|(sum, more)| *sum += more);
         sum.reused += one.reused;
         sum.unsent += one.unsent;
+        sum.refused += one.refused;
         sum.repeated += one.repeated;
     }
     let mut family = |name: &str, kind: &str, help: &str, rows: &Rows<'_>| {
@@ -51,9 +52,10 @@ pub fn render(page: &mut String, upstreams: &[&Upstream]) {
     family("reused_total", "counter", "Requests over a connection used before.", &|stats| {
         vec![(None, stats.reused)]
     });
-    family("stale_retries_total", "counter", "Requests that met a closed connection.", &|stats| {
-        let (unsent, repeated) = (stats.unsent, stats.repeated);
-        vec![(Some(("request", "unsent")), unsent), (Some(("request", "repeated")), repeated)]
+    family("stale_retries_total", "counter", "Requests sent again at once, and why.", &|stats| {
+        let all =
+            [("unsent", stats.unsent), ("refused", stats.refused), ("repeated", stats.repeated)];
+        all.map(|(word, count)| (Some(("request", word)), count)).to_vec()
     });
     let stale: u64 = upstreams.iter().map(|upstream| upstream.stale_names()).sum();
     let name = "kvasir_upstream_stale_names_total";

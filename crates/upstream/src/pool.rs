@@ -52,6 +52,8 @@ struct State {
     open: usize,
     waiting: VecDeque<oneshot::Sender<Grant>>,
     look_through_at: usize,
+    /// An h2 connection is being opened.
+    opening: bool,
     /// Nothing is kept any more.
     closed: bool,
 }
@@ -78,6 +80,8 @@ pub(crate) struct Counts {
     pub(crate) reused: AtomicU64,
     /// Kept connections that had closed before anything was sent.
     pub(crate) unsent: AtomicU64,
+    /// Requests sent again since the engine said that it did nothing with them.
+    pub(crate) refused: AtomicU64,
     /// Requests sent again since their kept connection broke at once.
     pub(crate) repeated: AtomicU64,
 }
@@ -86,6 +90,9 @@ pub(crate) struct Counts {
 pub(crate) struct Slot {
     pool: Option<Arc<Pool>>,
 }
+
+/// Held while an h2 connection is opened. Then those who wait look again.
+pub(crate) struct Opening(Arc<Pool>);
 
 // === impl Counts ===
 
@@ -140,23 +147,20 @@ impl Pool {
                     if self.may_be_used(&connection) && connection.is_usable() {
                         return Ok(Acquired::Kept(connection));
                     }
-                    // Its place is free now.
-                    continue;
+                    return Ok(Acquired::New(connection.into_slot()));
                 }
                 Ok(new) => return Ok(new),
                 Err(granted) => granted,
             };
-            let what =
-                format!("all {} connections to the engine are busy", self.limits.connections);
-            match deadline.of(Phase::Pool, &what, granted).await? {
+            match deadline.of(Phase::Pool, &self.why_it_waits(), granted).await? {
                 Ok(Grant::Slot(slot)) => return Ok(Acquired::New(slot)),
-                Ok(Grant::Connection(mut connection)) if !fresh => {
-                    if connection.is_usable() {
+                Ok(Grant::Connection(mut connection)) => {
+                    if !fresh && connection.is_usable() {
                         return Ok(Acquired::Kept(connection));
                     }
+                    // It has waited for the place: that is not for the next in line.
+                    return Ok(Acquired::New(connection.into_slot()));
                 }
-                // Its place is free now.
-                Ok(Grant::Connection(connection)) => drop(connection),
                 // The pool holds the other end as long as we wait.
                 Err(_) => {}
             }
@@ -175,10 +179,9 @@ impl Pool {
         }
         // One that is kept makes place for one that must be new.
         if fresh && !state.idle.is_empty() {
-            let mut oldest = state.idle.remove(0);
+            let oldest = state.idle.remove(0);
             drop(state);
-            let slot = std::mem::replace(&mut oldest.slot, Slot { pool: None });
-            return Ok(Acquired::New(slot));
+            return Ok(Acquired::New(oldest.into_slot()));
         }
         if state.waiting.len() >= state.look_through_at.max(LOOK_THROUGH) {
             state.waiting.retain(|waiting| !waiting.is_closed());
@@ -251,12 +254,23 @@ impl Pool {
         self.shared.close();
     }
 
-    /// Leave to open a connection, if there is any.
-    pub(crate) fn free_slot(self: &Arc<Self>) -> Option<Slot> {
+    /// Leave to open an h2 connection, if there is any and nobody else is opening one.
+    pub(crate) fn open_one(self: &Arc<Self>) -> Option<(Slot, Opening)> {
         let mut state = self.state.lock();
-        let free = state.open < self.limits.connections;
-        state.open += usize::from(free);
-        free.then(|| Slot { pool: Some(Arc::clone(self)) })
+        if state.opening || state.open >= self.limits.connections {
+            return None;
+        }
+        state.opening = true;
+        state.open += 1;
+        Some((Slot { pool: Some(Arc::clone(self)) }, Opening(Arc::clone(self))))
+    }
+
+    /// What a request waits for.
+    pub(crate) fn why_it_waits(&self) -> String {
+        if self.state.lock().opening {
+            return "a connection to the engine is still being opened".to_owned();
+        }
+        format!("all {} connections to the engine are busy", self.limits.connections)
     }
 
     /// Connections kept, and in use; requests that wait for one.
@@ -264,6 +278,7 @@ impl Pool {
         let kept = self.shared.idle();
         let state = self.state.lock();
         let waiting = state.waiting.iter().filter(|waiting| !waiting.is_closed()).count();
+        let waiting = waiting + self.shared.waiting();
         let idle = state.idle.len() + kept;
         (idle, state.open.saturating_sub(idle), waiting)
     }
@@ -277,6 +292,8 @@ impl Pool {
                 let Some(waiting) = state.waiting.pop_front() else {
                     state.open = state.open.saturating_sub(1);
                     slot.pool = None;
+                    drop(state);
+                    self.shared.released();
                     return;
                 };
                 waiting
@@ -289,9 +306,23 @@ impl Pool {
     }
 }
 
+// === impl Opening ===
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.0.state.lock().opening = false;
+        self.0.shared.released();
+    }
+}
+
 // === impl Slot ===
 
 impl Slot {
+    /// Moves to another connection.
+    pub(crate) fn take(&mut self) -> Self {
+        Self { pool: self.pool.take() }
+    }
+
     /// Takes back the connection that has this slot.
     pub(crate) fn put(connection: Box<H1>) {
         if let Some(pool) = connection.slot.pool.clone() {

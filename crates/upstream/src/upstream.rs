@@ -1,34 +1,23 @@
-//! Requests out, beginnings of answers back.
+//! All connections to engines of one runtime: whose they are, how long they are kept, what they count.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use http::uri::{Parts as UriParts, PathAndQuery};
-use http::{Uri, Version, header};
-use http_body_util::BodyExt;
 use parking_lot::RwLock;
 
-use crate::answer::{AnswerStream, Started, Via};
 use crate::dial::{Deadline, dial};
 use crate::dns::{Names, Resolve, System};
-use crate::failure::{Failure, Phase};
-use crate::h1::{H1, Lost, Outgoing};
-use crate::h2;
+use crate::failure::Failure;
+use crate::io::Io;
 use crate::origin::Origin;
-use crate::pool::{Acquired, Keep, Pool};
+use crate::pool::{Keep, Pool};
 
 /// How often kept connections are looked through.
 const SWEEP: Duration = Duration::from_millis(500);
-/// A kept connection that breaks this soon may have been closed while the request was on its way;
-/// later the engine was at work on it.
-const SOON: Duration = Duration::from_secs(1);
-
-/// How often a request is sent again that an h2 engine says it did nothing with.
-const MOST_REFUSALS: u32 = 8;
 
 /// How long connections are kept, and who knows names.
 #[derive(Clone)]
@@ -80,8 +69,10 @@ pub struct OriginStats {
     pub connects: [u64; 5],
     /// Requests sent over a connection that had carried another.
     pub reused: u64,
-    /// Kept connections that had closed before anything was sent.
+    /// Requests sent again since their kept connection had closed before anything was sent.
     pub unsent: u64,
+    /// Requests sent again since the engine said that it did nothing with them (h2).
+    pub refused: u64,
     /// Requests sent again since their kept connection broke at once.
     pub repeated: u64,
 }
@@ -125,79 +116,6 @@ impl Upstream {
         }))
     }
 
-    /// Sends what `request` makes to `origin`, and waits for the first data of the answer.
-    ///
-    /// `request` gives method, path, headers and body; the host is set here. It is called again
-    /// only where a kept connection broke at once, before anything of an answer came, and the
-    /// request is `repeatable`: it is then sent once more over a new connection; where there is none
-    /// to be had, the request failed as it broke. What was not sent at all, or what an h2 engine says it did nothing with, goes over another connection in any
-    /// case.
-    ///
-    /// Dropping the future closes the connection.
-    ///
-    /// # Errors
-    /// The phase in which it failed, and why.
-    pub async fn send(
-        &self,
-        origin: &Origin,
-        patience: Patience,
-        repeatable: bool,
-        request: impl Fn() -> Outgoing,
-    ) -> Result<Started, Failure> {
-        let pool = self.pool(origin);
-        let mut outgoing = addressed(request(), origin);
-        let mut refusals = 0;
-        // Why it was lost with a connection that had been kept: it is sent a second time.
-        let mut broke: Option<Failure> = None;
-        loop {
-            let repeated = broke.is_some();
-            let mut link = match self.link(&pool, origin, patience.connect, repeated).await {
-                Ok(link) => link,
-                // The engine got it once, and may be gone because of it.
-                Err(failure) => return Err(broke.unwrap_or(failure).repeated(repeated)),
-            };
-            let kept = link.is_kept();
-            let began = Instant::now();
-            let exchange = tokio::time::timeout(patience.first_data, link.exchange(outgoing));
-            let lost = match exchange.await {
-                Err(_) => return Err(Failure::late(patience.first_data).repeated(repeated)),
-                // It would speak another protocol, for which nobody has asked.
-                Ok(Ok((head, ..))) if head.status.is_informational() => {
-                    let why = format!("what came is no HTTP answer: {}", head.status);
-                    return Err(Failure::new(Phase::NotHttp, why).repeated(repeated));
-                }
-                Ok(Ok((head, first, body))) => {
-                    if kept {
-                        pool.counts.reused.fetch_add(1, Ordering::Relaxed);
-                    }
-                    return Ok(started(head, first, body, link));
-                }
-                Ok(Err(lost)) => lost,
-            };
-            drop(link);
-            match lost.unsent {
-                Some(back) if kept => {
-                    pool.counts.unsent.fetch_add(1, Ordering::Relaxed);
-                    outgoing = back;
-                    continue;
-                }
-                _ => {}
-            }
-            if lost.refused && refusals < MOST_REFUSALS {
-                pool.counts.unsent.fetch_add(1, Ordering::Relaxed);
-                refusals += 1;
-                outgoing = addressed(request(), origin);
-                continue;
-            }
-            if !kept || repeated || !repeatable || lost.answered || began.elapsed() > SOON {
-                return Err(lost.failure.repeated(repeated));
-            }
-            pool.counts.repeated.fetch_add(1, Ordering::Relaxed);
-            outgoing = addressed(request(), origin);
-            broke = Some(lost.failure);
-        }
-    }
-
     /// What there is of connections, by URL.
     #[must_use]
     pub fn stats(&self) -> Vec<OriginStats> {
@@ -213,7 +131,7 @@ impl Upstream {
         self.0.names.stale_uses()
     }
 
-    fn pool(&self, origin: &Origin) -> Arc<Pool> {
+    pub(crate) fn pool(&self, origin: &Origin) -> Arc<Pool> {
         if let Some(pool) = self.0.pools.read().get(&origin.0.id) {
             return Arc::clone(pool);
         }
@@ -233,45 +151,9 @@ impl Upstream {
         }
     }
 
-    /// Something to send a request over.
-    async fn link(
-        &self,
-        pool: &Arc<Pool>,
-        origin: &Origin,
-        patience: Duration,
-        fresh: bool,
-    ) -> Result<Link, Failure> {
-        if !origin.0.http2
-            && !fresh
-            && let Some(kept) = pool.kept()
-        {
-            return Ok(Link::H1(kept));
-        }
-        let opened = self.open(pool, origin, Deadline::after(patience), fresh).await;
-        match &opened {
-            Err(failure) => pool.counts.connect(Some(failure.phase())),
-            Ok(link) if !link.is_kept() => pool.counts.connect(None),
-            Ok(_) => {}
-        }
-        opened
-    }
-
-    async fn open(
-        &self,
-        pool: &Arc<Pool>,
-        origin: &Origin,
-        deadline: Deadline,
-        fresh: bool,
-    ) -> Result<Link, Failure> {
-        let dial = || dial(&self.0.names, &origin.0, deadline);
-        if origin.0.http2 {
-            return Ok(Link::H2(pool.stream(deadline, fresh, dial).await?));
-        }
-        let slot = match pool.acquire(deadline, fresh).await? {
-            Acquired::Kept(connection) => return Ok(Link::H1(connection)),
-            Acquired::New(slot) => slot,
-        };
-        Ok(Link::H1(H1::over(dial().await?, slot).await?))
+    /// Opens a connection to `origin`.
+    pub(crate) async fn dial(&self, origin: &Origin, deadline: Deadline) -> Result<Io, Failure> {
+        dial(&self.0.names, &origin.0, deadline).await
     }
 }
 
@@ -305,81 +187,6 @@ impl Drop for Inner {
     }
 }
 
-/// What one request is sent over.
-enum Link {
-    H1(Box<H1>),
-    H2(h2::Stream),
-}
-
-type Beginning =
-    (http::response::Parts, Option<http_body::Frame<bytes::Bytes>>, hyper::body::Incoming);
-
-impl Link {
-    fn is_kept(&self) -> bool {
-        match self {
-            Self::H1(connection) => connection.answers > 0,
-            Self::H2(stream) => stream.kept,
-        }
-    }
-
-    async fn exchange(&mut self, request: Outgoing) -> Result<Beginning, Lost> {
-        let lost = |failure| Lost { unsent: None, answered: true, refused: false, failure };
-        match self {
-            Self::H1(connection) => {
-                let (head, mut body) = connection.head(request).await?.into_parts();
-                let first = std::future::poll_fn(|cx| connection.poll_body(&mut body, cx)).await;
-                let first = first.transpose().map_err(|error| lost(connection.why(&error)))?;
-                Ok((head, first, body))
-            }
-            Self::H2(stream) => {
-                let (head, mut body) = stream.head(request).await?.into_parts();
-                let first = body.frame().await.transpose();
-                let first = first.map_err(|error| lost(h2::why(&error)))?;
-                Ok((head, first, body))
-            }
-        }
-    }
-}
-
-fn started(
-    head: http::response::Parts,
-    first: Option<http_body::Frame<bytes::Bytes>>,
-    body: hyper::body::Incoming,
-    link: Link,
-) -> Started {
-    let via = match link {
-        Link::H1(connection) => Via::H1(connection),
-        Link::H2(stream) => Via::H2(stream),
-    };
-    let mut rest = AnswerStream::new(body, via);
-    if first.is_none() || http_body::Body::is_end_stream(&rest) {
-        rest.finish();
-    }
-    Started { head, first, rest }
-}
-
-/// Directs a request to an engine: HTTP/1.1 has the path in its first line and the host in a
-/// header, h2 has both in the URI.
-fn addressed(mut request: Outgoing, origin: &Origin) -> Outgoing {
-    if !origin.0.http2 {
-        *request.version_mut() = Version::HTTP_11;
-        request.headers_mut().insert(header::HOST, origin.0.host_header.clone());
-        return request;
-    }
-    let mut parts = UriParts::default();
-    parts.scheme = Some(origin.scheme());
-    parts.authority = Some(origin.authority().clone());
-    let path = request.uri().path_and_query().cloned();
-    parts.path_and_query = Some(path.unwrap_or(PathAndQuery::from_static("/")));
-    // Scheme, authority and path together are always a URI.
-    if let Ok(uri) = Uri::from_parts(parts) {
-        *request.uri_mut() = uri;
-    }
-    *request.version_mut() = Version::HTTP_2;
-    request.headers_mut().remove(header::HOST);
-    request
-}
-
 fn stats_of(pool: &Pool) -> OriginStats {
     let (idle, busy, waiting) = pool.numbers();
     let counts = &pool.counts;
@@ -391,6 +198,7 @@ fn stats_of(pool: &Pool) -> OriginStats {
         connects: counts.connects.each_ref().map(|count| count.load(Ordering::Relaxed)),
         reused: counts.reused.load(Ordering::Relaxed),
         unsent: counts.unsent.load(Ordering::Relaxed),
+        refused: counts.refused.load(Ordering::Relaxed),
         repeated: counts.repeated.load(Ordering::Relaxed),
     }
 }

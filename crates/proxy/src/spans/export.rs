@@ -113,7 +113,7 @@ impl Exporter {
             request
         };
         let patience = Patience { connect: CONNECT, first_data: PATIENCE };
-        let sent = self.upstream.send(&self.settings.collector, patience, true, request).await;
+        let sent = self.upstream.send(&self.settings.collector, patience, || true, request).await;
         let Started { head, first, rest } = sent.map_err(|failure| failure.why().to_owned())?;
         if !head.status.is_success() {
             return Err(format!("it answered {}", head.status));

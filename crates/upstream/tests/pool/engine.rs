@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
-use kvasir_upstream::{Failure, Limits, Origin, OriginStats, Patience, Started, Upstream};
+use kvasir_upstream::{Broken, Failure, Limits, Origin, OriginStats, Patience, Started, Upstream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -98,7 +98,7 @@ pub(crate) fn request() -> Request<Full<Bytes>> {
 
 /// The beginning of an answer.
 pub(crate) async fn begin(upstream: &Upstream, origin: &Origin) -> Result<Started, Failure> {
-    upstream.send(origin, PATIENCE, true, request).await
+    upstream.send(origin, PATIENCE, || true, request).await
 }
 
 /// A whole answer's body.
@@ -106,7 +106,7 @@ pub(crate) async fn ask(upstream: &Upstream, origin: &Origin) -> Result<Bytes, F
     Ok(rest(begin(upstream, origin).await?).await.unwrap())
 }
 
-pub(crate) async fn rest(started: Started) -> Result<Bytes, hyper::Error> {
+pub(crate) async fn rest(started: Started) -> Result<Bytes, Broken> {
     let mut whole = Vec::new();
     let first = started.first.and_then(|frame| frame.into_data().ok());
     whole.extend_from_slice(&first.unwrap_or_default());

@@ -162,7 +162,7 @@ async fn no_more_streams_than_the_engine_takes_and_no_more_connections_than_allo
     until("all places are taken", || server.state.in_work.load(Ordering::SeqCst) == 8).await;
     assert_eq!(server.state.accepted.load(Ordering::SeqCst), 2);
     let patience = kvasir_upstream::Patience { connect: Duration::from_millis(50), ..PATIENCE };
-    let failure = upstream.send(&origin, patience, true, request).await.unwrap_err();
+    let failure = upstream.send(&origin, patience, || true, request).await.unwrap_err();
     assert_eq!(failure.phase(), Phase::Pool, "{failure}");
     while !all.is_empty() {
         server.state.held.as_ref().unwrap().notify_one();

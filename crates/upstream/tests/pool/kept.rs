@@ -143,12 +143,14 @@ async fn only_what_may_be_repeated_is_sent_twice_and_only_once_more() {
         })
         .await;
         let (upstream, origin) = (Upstream::default(), engine.origin());
-        rest(upstream.send(&origin, PATIENCE, repeatable, request).await.unwrap()).await.unwrap();
-        let failure = upstream.send(&origin, PATIENCE, repeatable, request).await.unwrap_err();
+        rest(upstream.send(&origin, PATIENCE, || repeatable, request).await.unwrap())
+            .await
+            .unwrap();
+        let failure = upstream.send(&origin, PATIENCE, || repeatable, request).await.unwrap_err();
         assert_eq!((failure.phase(), failure.was_repeated()), (Phase::Broke, repeatable));
         assert_eq!(broken.load(Ordering::SeqCst), times);
         // Over a new connection a break is the engine's, whatever may be repeated.
-        let failure = upstream.send(&origin, PATIENCE, repeatable, request).await.unwrap_err();
+        let failure = upstream.send(&origin, PATIENCE, || repeatable, request).await.unwrap_err();
         assert_eq!((failure.phase(), failure.was_repeated()), (Phase::Broke, false));
         assert_eq!(broken.load(Ordering::SeqCst), times + 1);
     }

@@ -70,7 +70,7 @@ async fn waiting_for_a_connection_has_an_end_and_says_so() {
     let held = begin(&upstream, &origin).await.unwrap();
     let patience = Patience { connect: Duration::from_millis(60), first_data: SOON };
     let asked = Instant::now();
-    let failure = upstream.send(&origin, patience, true, request).await.unwrap_err();
+    let failure = upstream.send(&origin, patience, || true, request).await.unwrap_err();
     assert!(asked.elapsed() >= patience.connect);
     assert_eq!(failure.phase(), Phase::Pool);
     let why = "no connection within 60 ms: all 1 connections to the engine are busy";

@@ -24,7 +24,7 @@ async fn a_connection_that_is_not_answered_is_given_up() {
     let failure = loop {
         let origin = origin(addr, Limits::default());
         let upstream = Upstream::default();
-        let sent = upstream.send(&origin, patience, true, request);
+        let sent = upstream.send(&origin, patience, || true, request);
         match tokio::time::timeout(Duration::from_secs(2), sent).await {
             Ok(Err(failure)) => break failure,
             _ => assert!(start.elapsed() < SOON),
@@ -47,7 +47,8 @@ async fn an_engine_that_says_nothing_is_given_up() {
         .await;
         let patience = Patience { connect: SOON, first_data: Duration::from_millis(80) };
         let upstream = Upstream::default();
-        let failure = upstream.send(&engine.origin(), patience, true, request).await.unwrap_err();
+        let failure =
+            upstream.send(&engine.origin(), patience, || true, request).await.unwrap_err();
         assert_eq!(failure.phase(), Phase::FirstData);
         assert_eq!(failure.why(), "no first data within 80 ms");
         assert_eq!(engine.accepted(), 1, "it is not asked again");
@@ -90,7 +91,7 @@ async fn a_request_that_cannot_be_sent_says_so() {
         request
     };
     let patience = Patience { connect: SOON, first_data: SOON };
-    let sent = Upstream::default().send(&engine.origin(), patience, true, long).await;
+    let sent = Upstream::default().send(&engine.origin(), patience, || true, long).await;
     let failure = sent.unwrap_err();
     assert!(matches!(failure.phase(), Phase::Send | Phase::Broke), "{failure:?}");
 }
