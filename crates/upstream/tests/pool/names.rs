@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kvasir_upstream::{Limits, Lookup, Options, Origin, Phase, Resolve, Upstream};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
-use crate::engine::{Engine, ask, stats};
+use crate::engine::{Engine, ask, stats, until};
 
 /// Answers as told; the last answer again and again.
 #[derive(Clone, Debug, Default)]
@@ -99,4 +102,91 @@ async fn without_an_answer_the_last_one_does() {
     // While one asks, or just has, the others need not.
     ask(&upstream, &origin).await.unwrap();
     assert_eq!(fake.asked(), 2);
+}
+
+/// Answers when told.
+struct Slow {
+    asked: AtomicUsize,
+    go: Notify,
+    said: Said,
+}
+
+/// A [`Slow`] that is shared.
+struct Shared(Arc<Slow>);
+
+impl Resolve for Shared {
+    fn resolve(&self, _: &str, _: u16) -> Lookup {
+        self.0.asked.fetch_add(1, Ordering::SeqCst);
+        let slow = Arc::clone(&self.0);
+        Box::pin(async move {
+            slow.go.notified().await;
+            slow.said.clone().map_err(io::Error::other)
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_looked_up_once_for_all_who_need_it() {
+    let engine = Engine::plain().await;
+    for said in [Ok(vec![engine.addr]), Err("no name server")] {
+        let slow =
+            Arc::new(Slow { asked: AtomicUsize::new(0), go: Notify::new(), said: said.clone() });
+        let resolver = Arc::new(Shared(Arc::clone(&slow)));
+        let upstream = Upstream::new(Options { resolver, ..Options::default() });
+        let authority = "engine.test:8000".parse().unwrap();
+        let origin = Origin::new(authority, None, false, Limits::default());
+        // Who asked first leaves.
+        let first = tokio::time::timeout(Duration::from_millis(20), ask(&upstream, &origin));
+        assert!(first.await.is_err());
+        let mut all = JoinSet::new();
+        for _ in 0..50 {
+            let (upstream, origin) = (upstream.clone(), origin.clone());
+            all.spawn(async move { ask(&upstream, &origin).await });
+        }
+        until("all wait", || stats(&upstream).busy == 50).await;
+        assert_eq!(slow.asked.load(Ordering::SeqCst), 1);
+        slow.go.notify_one();
+        for answer in all.join_all().await {
+            match (&said, answer) {
+                (Ok(_), answer) => assert_eq!(answer.unwrap(), "ok"),
+                (Err(why), answer) => {
+                    let failure = answer.unwrap_err();
+                    assert_eq!(failure.why(), format!("cannot look up `engine.test`: {why}"));
+                }
+            }
+        }
+        assert_eq!(slow.asked.load(Ordering::SeqCst), 1, "{said:?}");
+        // What failed is not remembered.
+        slow.go.notify_one();
+        let again = ask(&upstream, &origin).await;
+        assert_eq!(again.is_ok(), said.is_ok());
+        assert_eq!(slow.asked.load(Ordering::SeqCst), 1 + usize::from(said.is_err()));
+    }
+}
+
+#[tokio::test]
+async fn a_name_server_that_says_nothing_keeps_nobody_from_the_last_address() {
+    let engine = Engine::plain().await;
+    let slow = Arc::new(Slow {
+        asked: AtomicUsize::new(0),
+        go: Notify::new(),
+        said: Ok(vec![engine.addr]),
+    });
+    let resolver = Arc::new(Shared(Arc::clone(&slow)));
+    let lifetime = Duration::from_millis(1);
+    let upstream = Upstream::new(Options { lifetime, resolver, ..Options::default() });
+    let authority = "engine.test:8000".parse().unwrap();
+    let origin = Origin::new(authority, None, false, Limits::default());
+    slow.go.notify_one();
+    let start = std::time::Instant::now();
+    while upstream.stale_names() == 0 {
+        let asked = std::time::Instant::now();
+        assert_eq!(ask(&upstream, &origin).await.unwrap(), "ok");
+        assert!(asked.elapsed() < Duration::from_secs(8), "it waited for the name server");
+        assert!(start.elapsed() < Duration::from_secs(30), "never asked again");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // It is still being asked: the others need not wait at all.
+    ask(&upstream, &origin).await.unwrap();
+    assert_eq!(slow.asked.load(Ordering::SeqCst), 2);
 }
