@@ -132,8 +132,8 @@ struct Tries<'a> {
     sent: u32,
     /// How often one of them may have worked on it.
     taken: u32,
-    /// It would fail everywhere.
-    hopeless: bool,
+    /// Why it would fail everywhere.
+    invalid: Option<String>,
     /// How often one that got it was at fault.
     faults: u32,
     /// What failed last.
@@ -175,7 +175,7 @@ impl<'a> Tries<'a> {
             tried: Vec::new(),
             sent: 0,
             taken: 0,
-            hopeless: false,
+            invalid: None,
             faults: 0,
             cause: None,
             broke_soon: false,
@@ -231,9 +231,11 @@ impl<'a> Tries<'a> {
                 self.late = Some((REQUEST_TIMEOUT, OVER.to_owned()));
             }
             Some("late")
+        } else if self.invalid.is_some() {
+            Some("invalid")
         } else if self.sent == 0 {
             None
-        } else if self.hopeless || (!self.plan.repeatable && self.taken > 0) {
+        } else if !self.plan.repeatable && self.taken > 0 {
             Some("not_repeatable")
         } else if self.faults >= MAX_FAULTS {
             Some("faults")
@@ -390,6 +392,9 @@ impl<'a> Tries<'a> {
             }
             self.cause = Some(Cause::Connect);
             self.last_refusal = Some(why);
+        } else if failure.retry() == Retry::Never {
+            self.cause = Some(Cause::Broke);
+            self.invalid = Some(why);
         } else if phase == Phase::Refused {
             // As an answer of 503 is.
             self.cause = Some(Cause::Busy);
@@ -399,7 +404,6 @@ impl<'a> Tries<'a> {
             self.cause = Some(Cause::Broke);
             self.sent += 1;
             self.faults += 1;
-            self.hopeless |= failure.retry() == Retry::Never;
             // Asked twice already, it is not asked again.
             self.broke_soon = after <= SOON && !failure.was_repeated();
             if phase == Phase::FirstData {
@@ -427,6 +431,9 @@ impl<'a> Tries<'a> {
     /// request weighs more than one that was not there.
     fn give_up(mut self) -> Result<Answered, Refusal> {
         let model = self.plan.model.clone();
+        if let Some(why) = self.invalid {
+            return Err(Refusal::BadHead(why));
+        }
         if let Some((phase, why)) = self.late {
             return Err(Refusal::EngineLate { model, phase, why });
         }
