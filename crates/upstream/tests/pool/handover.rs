@@ -7,6 +7,7 @@ use std::time::Duration;
 use kvasir_upstream::{Limits, Upstream};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use crate::engine::{
     ANSWER, Engine, PATIENCE, SOON, ask, begin, origin, read_request, request, rest, stats, until,
@@ -177,7 +178,7 @@ async fn who_must_have_a_new_connection_does_not_lose_its_turn() {
             if read_request(&mut stream).await.is_none() || (number == 0 && n == 1) {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
             stream.write_all(ANSWER).await.unwrap();
         }
     })
@@ -185,17 +186,21 @@ async fn who_must_have_a_new_connection_does_not_lose_its_turn() {
     let upstream = Upstream::default();
     let origin = origin(engine.addr, Limits { idle: 1, connections: 1 });
     ask(&upstream, &origin).await.unwrap();
-    let all: Vec<_> = (0..16)
-        .map(|_| {
+    let many = |count: usize| {
+        let mut all = JoinSet::new();
+        for _ in 0..count {
             let (upstream, origin) = (upstream.clone(), origin.clone());
-            tokio::spawn(async move { ask(&upstream, &origin).await })
-        })
-        .collect();
-    for one in all {
-        let answer = tokio::time::timeout(SOON, one).await.expect("it waits for ever");
-        assert_eq!(answer.unwrap().unwrap(), "ok");
-    }
-    // The first, the one for the request that broke, and none in between.
-    assert!(engine.accepted() <= 3, "{}", engine.accepted());
+            all.spawn(async move { assert_eq!(ask(&upstream, &origin).await.unwrap(), "ok") });
+        }
+        all
+    };
+    let before = many(16);
+    // It waits behind those, and these behind it.
+    until("one broke", || stats(&upstream).repeated == 1).await;
+    let after = many(16);
+    let all = async { (before.join_all().await, after.join_all().await) };
+    tokio::time::timeout(SOON, all).await.expect("one waits for ever");
+    // The first, the next in line's, and the one for the request that broke, which nobody else got.
+    assert_eq!(engine.accepted(), 3);
     assert_eq!(stats(&upstream).repeated, 1);
 }
