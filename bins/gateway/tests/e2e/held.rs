@@ -110,7 +110,8 @@ async fn read(gateway: &Gateway, http2: bool) -> (bool, Vec<u8>) {
     }
     let mut client = HttpClient::h2c(gateway.addr()).await.unwrap();
     let request = Request::post(client.uri(COMPLETIONS)).body(full(body)).unwrap();
-    let response = client.begin(request).await.unwrap();
+    // A client that reads both at once may hear of the reset only.
+    let Ok(response) = client.begin(request).await else { return (false, Vec::new()) };
     assert_eq!(response.status(), 200);
     let (mut answer, mut came) = (response.into_body(), Vec::new());
     while let Some(frame) = answer.frame().await {
@@ -137,9 +138,10 @@ async fn an_answer_shorter_than_it_said_never_looks_whole() {
                 let (whole, came) = read(&gateway, http2).await;
                 assert!(!whole, "{kind}: its end was forged");
                 let all = b"data: 1\n\ndata: [D";
-                // A reset of the engine's may overtake what it sent.
+                // A reset, of the engine's connection or of the client's stream, may overtake it.
                 assert!(
-                    all.starts_with(&came) && (end == RawEnd::Reset || came.len() == all.len())
+                    all.starts_with(&came)
+                        && (end == RawEnd::Reset || http2 || came.len() == all.len())
                 );
                 let line = gateway.access_line(|line| line["path"] == COMPLETIONS).await;
                 let seen = (&line["outcome"], &line["fault"], &line["attempts"]);
