@@ -84,10 +84,10 @@ pub(crate) struct StopTimes {
 /// once.
 pub(crate) async fn until_stopped<S: Future<Output = io::Result<()>>>(
     app: &Arc<App>,
+    mut stops: Stops,
     times: impl Fn() -> StopTimes,
     serve: impl FnOnce(tokio::sync::oneshot::Receiver<()>) -> S,
 ) -> Result<End> {
-    let mut stops = Stops::new();
     let (close, closed) = tokio::sync::oneshot::channel();
     let serving = serve(closed);
     tokio::pin!(serving);

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::args::ServeArgs;
 use crate::client_keys::Keyring;
-use crate::lifecycle::{End, Hangups, until_stopped};
+use crate::lifecycle::{End, Hangups, Stops, until_stopped};
 use crate::reload::Reloader;
 use crate::{spec, telemetry, url_mode};
 
@@ -68,6 +68,8 @@ pub(crate) fn run(
         let reloader = Reloader::new(Arc::clone(&app), args, started, text, log, keys);
         let times = reloader.stop_times();
         tokio::spawn(reloader.run(hangups));
+        // Whoever reads the line may ask it to stop.
+        let stops = Stops::new();
         tracing::info!(address = %listener.local_addr()?, "listening");
         let serving = |closed: oneshot::Receiver<()>| {
             let stop = async move {
@@ -76,7 +78,7 @@ pub(crate) fn run(
             };
             serve(Arc::clone(&app), listener, stop, NO_BOUND)
         };
-        let end = until_stopped(&app, times, serving).await?;
+        let end = until_stopped(&app, stops, times, serving).await?;
         if end == End::Clean {
             app.flush_spans(LAST_SPANS).await;
         }

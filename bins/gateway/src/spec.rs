@@ -83,8 +83,10 @@ pub(crate) fn limits(config: &Config) -> Limits {
 /// The data plane's part.
 pub(crate) fn settings(config: &Config, client_keys: Option<Arc<ClientKeys>>) -> Settings {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let takes_ids = config.pools.iter().any(|pool| pool.trust_token_headers);
     Settings {
         max_body_bytes: config.max_body_bytes,
+        max_head_bytes: if takes_ids { IDS_HEAD_BYTES } else { DEFAULT_HEAD_BYTES },
         decision_headers: config.decision_headers,
         forward_paths: config.forward_paths.clone(),
         tokenizer_threads: cores,
@@ -107,7 +109,6 @@ pub(crate) fn settings(config: &Config, client_keys: Option<Arc<ClientKeys>>) ->
 
 /// The listener's part.
 pub(crate) fn listen_settings(config: &Config) -> ListenSettings {
-    let takes_ids = config.pools.iter().any(|pool| pool.trust_token_headers);
     let listener = &config.listener;
     ListenSettings {
         address: config.listen,
@@ -117,7 +118,6 @@ pub(crate) fn listen_settings(config: &Config) -> ListenSettings {
         max_concurrent_streams: listener.max_concurrent_streams,
         idle_timeout: listener.idle_timeout(),
         write_stall: listener.write_stall(),
-        max_head_bytes: if takes_ids { IDS_HEAD_BYTES } else { DEFAULT_HEAD_BYTES },
         tls: listener.tls.as_ref().map(|tls| kvasir_proxy::TlsFiles {
             cert: tls.cert_file.clone(),
             key: tls.key_file.clone(),

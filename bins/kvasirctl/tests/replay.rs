@@ -192,6 +192,14 @@ fn one_decision_is_explained() {
         serde_json::from_str(&replay(&file, &["--explain", &id, "--json"]).1).unwrap();
     assert_eq!(json[0]["decision"]["choice"], *choice);
     assert_eq!(json[0]["outcome"]["answered"], true);
+    // Of one that had waited for room it says so.
+    assert!(!text.contains("waiting"), "{text}");
+    let mut log = lines(&file);
+    let place = log.iter().position(|known| *known == line).unwrap();
+    log[place] = line.replacen("\"seed\":", "\"waited_ms\":120,\"seed\":", 1);
+    std::fs::write(&file, log.join("\n") + "\n").unwrap();
+    let (status, text, _) = replay(&file, &["--explain", &id]);
+    assert!(status == 0 && text.contains(", after 120 ms of waiting for room\n"), "{text}");
     let (status, text, stderr) = replay(&file, &["--explain", "99999"]);
     assert_eq!((status, &*text), (1, ""));
     assert!(stderr.contains("no decision 99999"), "{stderr}");

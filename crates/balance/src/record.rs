@@ -88,6 +88,10 @@ pub struct DecisionRecord {
     /// The request's id, as the client gave it in `x-request-id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+    /// How long the request had waited for room by then, in milliseconds; `None` where it did not, and
+    /// in logs of releases that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_ms: Option<u64>,
     /// The state of the random source before it.
     #[serde(with = "hex")]
     pub seed: u64,
@@ -194,6 +198,8 @@ pub struct Made<'a> {
     pub request_id: Option<&'a str>,
     /// When, in microseconds on the pool's clock.
     pub at_us: u64,
+    /// How long the request had waited for room, in milliseconds, where it did.
+    pub waited_ms: Option<u64>,
     /// The state of the random source before it ([`crate::Rng::state`]).
     pub seed: u64,
 }
@@ -258,11 +264,11 @@ impl DecisionRecord {
                 }
             }
         }
-        let Made { id, request_id, at_us, seed } = made;
+        let Made { id, request_id, at_us, waited_ms, seed } = made;
         let choice = decision.map(|decision| ChoiceRecord::new(decision, name));
         let (query, first_attempt) = (QueryRecord::new(query), members.first_attempt);
         let request_id = request_id.map(str::to_owned);
-        Self { id, at_us, request_id, seed, query, first_attempt, endpoints, choice }
+        Self { id, at_us, request_id, waited_ms, seed, query, first_attempt, endpoints, choice }
     }
 }
 

@@ -42,7 +42,7 @@ fn log_of(spec: &SelectionSpec, seed: u64) -> Vec<String> {
         let first_attempt = world.below(2) == 0;
         let members = Members { candidates: &candidates, exclusions: &exclusions, first_attempt };
         let at_us = id * 1_000_000;
-        let made = Made { id, request_id: Some("r"), at_us, seed: rng.state() };
+        let made = Made { id, request_id: Some("r"), at_us, waited_ms: None, seed: rng.state() };
         let now = Duration::from_secs(id);
         let decision = selection.select(&query, &members, &mut Moment { now, rng: &mut rng });
         let record = DecisionRecord::new(made, &query, &members, &NAMES, decision.as_ref());
@@ -115,6 +115,21 @@ fn every_policy_chooses_the_same_again() {
         assert_eq!(differences(&log_of(&spec, 11)), Vec::<String>::new(), "{kind:?}");
         assert_eq!(differences(&log_of(&SelectionSpec::of(kind), 12)), Vec::<String>::new());
     }
+}
+
+#[test]
+fn how_long_a_request_waited_is_told_where_it_did_and_changes_nothing() {
+    let lines = log_of(&SelectionSpec::of(PolicyKind::RoundRobin), 3);
+    assert!(!lines.iter().any(|line| line.contains("waited_ms")), "as in logs that never said it");
+    let waited = |line: &String| line.replace("\"seed\":", "\"waited_ms\":120,\"seed\":");
+    let lines: Vec<String> =
+        lines[..1].iter().cloned().chain(lines[1..].iter().map(waited)).collect();
+    let told = lines.iter().filter_map(|line| match from_str(line).unwrap() {
+        Line::Decision(record) => record.waited_ms,
+        _ => None,
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [120; 200]);
+    assert_eq!(differences(&lines), Vec::<String>::new());
 }
 
 #[test]

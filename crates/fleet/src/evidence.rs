@@ -4,7 +4,7 @@
 mod tests;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kvasir_balance::{Blind, Needs};
 use kvasir_inventory::{Inventory, Overlap, Overlaps, Slot, Tier, Trust};
@@ -221,6 +221,14 @@ impl Evidence {
         if let Some(id) = request_id {
             self.traits.known_as(id);
         }
+        self
+    }
+
+    /// How long the request had waited for room when it was gathered, where it did: the decision
+    /// log says so.
+    #[must_use]
+    pub fn after_waiting(mut self, waited: Option<Duration>) -> Self {
+        self.traits.waited(waited);
         self
     }
 

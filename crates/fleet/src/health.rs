@@ -66,6 +66,10 @@ impl Health {
         self.breaker.state(Instant::now())
     }
 
+    pub(crate) fn breaker_is_closed(&self) -> bool {
+        self.breaker.is_closed()
+    }
+
     pub(crate) fn down(&self) -> Option<&str> {
         self.down.as_deref()
     }
@@ -212,7 +216,7 @@ impl Standing {
         Self { engine, ticket: Some(ticket) }
     }
 
-    /// Whether it was sent although its engine's breaker was not closed, and is no trial.
+    /// Whether it goes to an engine although its breaker is not closed, and is no trial.
     pub(crate) fn is_surplus(&self) -> bool {
         let trial = self.ticket.as_ref().is_some_and(Ticket::is_trial);
         !trial && !self.engine.health().lock().breaker.is_closed()

@@ -69,11 +69,11 @@ impl Reservation {
         work: Work,
         pending: Option<PendingClaim>,
         prediction: Option<Prediction>,
+        standing: Standing,
     ) -> Self {
         endpoint.parity().sent();
         let since = Instant::now();
         let part = endpoint.load().add(work, since);
-        let standing = endpoint.send();
         Self {
             endpoint,
             work,
@@ -149,11 +149,6 @@ impl Reservation {
     /// The engine is at fault: no connection, broken off before the first data, an error of its own.
     pub fn faulted(&mut self, why: &str) {
         self.standing.settle(Verdict::Fault, why);
-    }
-
-    /// Whether it was sent to an engine that is meant to get no more requests now.
-    pub(crate) fn is_surplus(&self) -> bool {
-        self.standing.is_surplus()
     }
 
     /// The engine refused the request or did not finish it: how it counts it is not known.

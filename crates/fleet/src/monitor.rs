@@ -231,7 +231,10 @@ impl Monitor {
     async fn scrape(&self) -> Result<(), ProbeError> {
         self.ranks.streams().iter().for_each(|(_, stream)| stream.note_budget());
         let before = self.ranks.endpoints();
-        let sent_before: Vec<u32> = before.iter().map(|endpoint| endpoint.in_flight()).collect();
+        let own = |endpoint: &Arc<crate::endpoint::Endpoint>| {
+            (endpoint.load().sent(), endpoint.in_flight())
+        };
+        let sent_before: Vec<(u32, u32)> = before.iter().map(own).collect();
         let moves: Vec<u64> = before.iter().map(|endpoint| endpoint.parity().moves()).collect();
         let asked = Instant::now();
         let (origin, duty) = (self.engine().origin(), self.duties.now());
@@ -271,9 +274,11 @@ impl Monitor {
             streams.iter().for_each(|(_, stream)| stream.process_started(asked, seconds));
         }
         for ((endpoint, sent_before), moves) in before.iter().zip(sent_before).zip(moves) {
-            // Whatever we sent while the page was on its way may be on it: better to overlook
-            // somebody else's request than to take our own for one.
-            let own_in_flight = sent_before.max(endpoint.in_flight());
+            // Whatever we sent while the page was on its way may be on it, also what is over by now:
+            // better to overlook somebody else's request than to take our own for one.
+            let (sent, in_flight) = sent_before;
+            let since = endpoint.load().sent().wrapping_sub(sent);
+            let own_in_flight = in_flight.saturating_add(since);
             let signals = page.load(endpoint.rank(), before.len() == 1);
             endpoint.set_signals(signals, own_in_flight);
             endpoint.counters_read(moves, signals.counters());

@@ -14,6 +14,7 @@ use kvasir_balance::{
 use kvasir_inventory::{Overlap, Trust};
 
 pub(crate) use self::state::{PoolState, Shared};
+use self::trials::Trials;
 use crate::admission::{Door, NoRoom};
 use crate::asked::Asked;
 use crate::decision_log::{Account, Noted};
@@ -34,9 +35,7 @@ use crate::tokenizer::ModelPrompts;
 mod admission;
 mod service;
 mod state;
-
-/// How often a request chooses anew because another one got the place of a trial before it.
-const TRIAL_RACES: usize = 4;
+mod trials;
 
 /// The endpoints serving one model.
 #[derive(Debug)]
@@ -308,24 +307,8 @@ impl Pool {
             }
             self.exclusion_of(member, model, owner.is_some())
         };
-        let mut chosen = None;
-        for _ in 0..TRIAL_RACES {
-            // Another request may hold the place of a trial now.
-            drop(chosen.take());
-            let mut exclusions: Vec<Option<kvasir_balance::Exclusion>> = evidence
-                .endpoints
-                .iter()
-                .map(|member| exclusion(member).as_ref().map(Into::into))
-                .collect();
-            let (place, found) = self.commit(evidence, &mut exclusions, tried.is_empty())?;
-            let meant = exclusions.get(place).is_none_or(Option::is_none);
-            let lost_race = meant && found.reservation.is_surplus();
-            chosen = Some(found);
-            if !lost_race {
-                break;
-            }
-        }
-        chosen.ok_or(NoRoom::Nobody)
+        let excluded = |member: &Arc<Endpoint>| exclusion(member).as_ref().map(Into::into);
+        self.commit(evidence, &excluded, tried.is_empty())
     }
 
     /// The longest prompt some engine takes, in tokens; `u64::MAX` where one does not say.
@@ -345,15 +328,17 @@ impl Pool {
     fn commit(
         &self,
         evidence: &Evidence,
-        exclusions: &mut [Option<kvasir_balance::Exclusion>],
+        excluded: &dyn Fn(&Arc<Endpoint>) -> Option<kvasir_balance::Exclusion>,
         first_attempt: bool,
-    ) -> Result<(usize, Chosen), NoRoom> {
+    ) -> Result<Chosen, NoRoom> {
         let keys = evidence.query_keys();
         let (tokens, blind) = (evidence.prompt_tokens, evidence.blind());
         let query = evidence.traits.query(tokens, keys.map(|keys| &**keys), blind);
         let median_rate = median_rate(&evidence.endpoints);
+        let mut exclusions: Vec<_> = evidence.endpoints.iter().map(excluded).collect();
         let (now, clock) = (Instant::now(), self.state.selecting.now());
         let mut state = self.state.selecting.lock();
+        let trials = Trials::hold(&evidence.endpoints, &mut exclusions, excluded);
         self.state.selecting.note_lives(&mut state, &evidence.endpoints);
         let pending = evidence.pending(&self.shared.pending, now);
         let loads: Vec<LoadNow> =
@@ -366,9 +351,9 @@ impl Pool {
         let recent: Vec<(f64, f64)> = loads.iter().map(|load| load.recent).collect();
         even_out(&mut candidates, &recent);
         if let Some(limits) = self.limits() {
-            limits.exclude(&evidence.endpoints, &candidates, tokens, exclusions)?;
+            limits.exclude(&evidence.endpoints, &candidates, tokens, &mut exclusions)?;
         }
-        let members = Members { candidates: &candidates, exclusions, first_attempt };
+        let members = Members { candidates: &candidates, exclusions: &exclusions, first_attempt };
         let chosen = state.select(&query, &members, clock);
         let id = state.decisions();
         state.note(|made| {
@@ -389,7 +374,9 @@ impl Pool {
         };
         let claim = evidence.keys(place).and_then(|keys| member.pending().begin(keys));
         let prediction = evidence.members.get(place).ok_or(NoRoom::Nobody)?.prediction;
-        let reservation = Reservation::new(Arc::clone(member), work, claim, prediction.ok());
+        let standing = trials.take(member).unwrap_or_else(|| member.send());
+        let member = Arc::clone(member);
+        let reservation = Reservation::new(member, work, claim, prediction.ok(), standing);
         drop(state);
         self.warn_of(&chosen.notes);
         let traits = &evidence.traits;
@@ -408,7 +395,7 @@ impl Pool {
             prompt_tokens: evidence.prompt_tokens,
             prediction,
         };
-        Ok((place, Chosen { reservation: reservation.watched_by(watch), decision }))
+        Ok(Chosen { reservation: reservation.watched_by(watch), decision })
     }
 
     /// A policy found nobody holding anything for long.

@@ -61,8 +61,9 @@ pub(crate) struct Traits {
     images: bool,
     /// Why the prompt's tokens are not known.
     pub(crate) blind: Option<Blind>,
-    /// The request's id, for the log.
+    /// The request's id, and how long it had waited for room, for the log.
     request_id: Option<String>,
+    waited: Option<Duration>,
 }
 
 /// Longer ids of requests are cut in the log.
@@ -246,6 +247,15 @@ impl Traits {
 
     pub(crate) fn known_as(&mut self, request_id: &str) {
         self.request_id = Some(request_id.chars().take(MAX_REQUEST_ID).collect());
+    }
+
+    pub(crate) fn waited(&mut self, waited: Option<Duration>) {
+        self.waited = waited;
+    }
+
+    /// In whole milliseconds, as it is in the log.
+    pub(crate) fn waited_ms(&self) -> Option<u64> {
+        self.waited.map(|waited| u64::try_from(waited.as_millis()).unwrap_or(u64::MAX))
     }
 
     pub(crate) fn request_id(&self) -> Option<&str> {

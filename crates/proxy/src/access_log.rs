@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use http::{HeaderValue, Method};
 use kvasir_fleet::Decision;
 
+use crate::fault::Fault;
 use crate::refusal::Refusal;
 use crate::relay::Break;
 use crate::spans::{Decided, Ended, Step, Trace};
@@ -19,7 +20,7 @@ enum Outcome {
     /// The answer was relayed to its end.
     Complete,
     /// We answered with an error of our own.
-    Refused(&'static str),
+    Refused(&'static str, Fault),
     /// The engine did not complete its answer.
     Broken(Break),
 }
@@ -29,9 +30,18 @@ impl Outcome {
         match self {
             Self::ClientLeft => "client_left",
             Self::Complete => "complete",
-            Self::Refused(code) => code,
-            Self::Broken(Break::Broke) => "engine_broke",
-            Self::Broken(why) => why.as_str(),
+            Self::Refused(code, _) => code,
+            Self::Broken(why) => why.code(),
+        }
+    }
+
+    /// Whose fault it is that there is no whole answer; `None` where there is.
+    fn fault(self) -> Option<Fault> {
+        match self {
+            Self::Complete => None,
+            Self::ClientLeft => Some(Fault::Client),
+            Self::Refused(_, fault) => Some(fault),
+            Self::Broken(_) => Some(Fault::Engine),
         }
     }
 }
@@ -142,7 +152,7 @@ impl AccessLog {
     }
 
     pub(crate) fn refused(&mut self, refusal: &Refusal) {
-        self.outcome = Outcome::Refused(refusal.code());
+        self.outcome = Outcome::Refused(refusal.code(), refusal.fault());
         self.status = refusal.status().as_u16();
     }
 
@@ -161,6 +171,9 @@ impl AccessLog {
             decision: self.decision.as_ref().map(Decided::of),
             tokens: self.tokens,
             attempts: self.attempts,
+            waited_ms: self
+                .waited
+                .map(|waited| u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)),
             reported_prompt_tokens: self.usage.prompt_tokens,
             reported_cached_tokens: self.usage.cached_tokens,
         }
@@ -244,6 +257,7 @@ impl Drop for AccessLog {
             model = self.model.as_deref(),
             status = self.status,
             outcome = self.outcome.as_str(),
+            fault = self.outcome.fault().map(Fault::as_str),
             endpoint = self.endpoint.as_deref(),
             rank = self.rank,
             decision_id = decision.and_then(|d| d.id),

@@ -26,6 +26,9 @@ pub type MetricsPage = Arc<dyn Fn() -> String + Send + Sync>;
 pub struct Settings {
     /// The largest request body, in bytes.
     pub max_body_bytes: usize,
+    /// The largest head of a request, in bytes, on connections that are made from now on; longer ones are
+    /// answered with 431. At least 8192.
+    pub max_head_bytes: usize,
     /// Whether answers carry `x-kvasir-endpoint` and `x-kvasir-reason`.
     pub decision_headers: bool,
     /// Paths forwarded by load: exact, or a prefix ending in `*`.
@@ -123,6 +126,11 @@ impl App {
     /// What a request that begins now goes by.
     pub(crate) fn now(&self) -> Arc<Now> {
         self.now.load_full()
+    }
+
+    /// The largest head of a request on a connection that is made now.
+    pub(crate) fn max_head_bytes(&self) -> usize {
+        self.now.load().settings.max_head_bytes
     }
 
     /// The fleet now.

@@ -33,6 +33,7 @@ use crate::app::{App, Retries};
 use crate::forward::{Failure, Fault, Phase, Retry, attempt};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
+use crate::relay::Break;
 use crate::spans::Step;
 
 /// Engines that may take one request and break off or answer with an error of their own, the first
@@ -40,7 +41,7 @@ use crate::spans::Step;
 /// be connected to got nothing of it and do not count.
 const MAX_FAULTS: u32 = 2;
 /// The code of the error where the whole request took too long.
-const REQUEST_TIMEOUT: &str = "request_timeout";
+const REQUEST_TIMEOUT: &str = Break::Deadline.code();
 /// Why, where no engine got it.
 const OVER: &str = "no engine could be connected to in the time for the whole request";
 /// A lone engine that breaks off this soon may just have closed an idle connection under us; later
@@ -349,17 +350,17 @@ impl<'a> Tries<'a> {
         if let Some(reservation) = &mut answered.reservation {
             reservation.uncounted();
         }
-        let (model, code) = (self.plan.model.clone(), incomplete.as_str());
+        let (model, kind) = (self.plan.model.clone(), incomplete.kind());
         tracing::warn!(
             endpoint = answered.endpoint.url(),
             why = incomplete.why(),
             "an answer that had begun does not come to its end"
         );
-        self.note_failure(&answered.endpoint, code, incomplete.why());
+        self.note_failure(&answered.endpoint, kind.as_str(), incomplete.why());
         Err(match incomplete {
             Incomplete::Broke(why) => Refusal::EngineBroke { model, why },
             Incomplete::Idle | Incomplete::Deadline => {
-                Refusal::EngineLate { model, phase: code, why: incomplete.why().to_owned() }
+                Refusal::EngineLate { model, phase: kind.code(), why: incomplete.why().to_owned() }
             }
         })
     }
@@ -383,7 +384,10 @@ impl<'a> Tries<'a> {
     fn failed(&mut self, endpoint: Arc<Endpoint>, failure: &Failure, after: Duration) {
         let (phase, why) = (failure.phase(), failure.why().to_owned());
         tracing::warn!(endpoint = endpoint.url(), why, "attempt failed before an answer began");
-        self.note_failure(&endpoint, phase.as_str(), &why);
+        // The phase, but for the limit of the whole request, which is none.
+        let is_late = phase == Phase::FirstData;
+        let cause = if is_late && self.is_over() { REQUEST_TIMEOUT } else { phase.as_str() };
+        self.note_failure(&endpoint, cause, &why);
         self.count_retry("failed");
         if phase.is_connect() {
             // A limit of our own says nothing about the engine.
@@ -406,9 +410,8 @@ impl<'a> Tries<'a> {
             self.faults += 1;
             // Asked twice already, it is not asked again.
             self.broke_soon = after <= SOON && !failure.was_repeated();
-            if phase == Phase::FirstData {
-                let code = if self.is_over() { REQUEST_TIMEOUT } else { phase.as_str() };
-                self.late = Some((code, why));
+            if is_late {
+                self.late = Some((cause, why));
             } else {
                 self.last_break = Some(why);
             }

@@ -4,9 +4,12 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use crate::token_header;
 
-/// Headers that belong to one connection, not to the message (RFC 9110, 7.6.1).
-const HOP_BY_HOP: [HeaderName; 7] = [
-    header::CONNECTION,
+/// The most header lines that engines get beyond those of the client: host, length, the pool's key,
+/// `x-request-id`, `x-forwarded-for`, `-proto` and `-host`, `traceparent` and a rank.
+pub(crate) const ADDED: usize = 9;
+
+/// Headers that belong to one connection, not to the message (RFC 9110, 7.6.1), beside `connection`.
+const HOP_BY_HOP: [HeaderName; 6] = [
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     HeaderName::from_static("http2-settings"),
@@ -15,9 +18,16 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     header::UPGRADE,
 ];
 
-/// Removes what belongs to one connection, including what `connection` names, unless that is for
-/// everybody: a client that names `authorization` there must not get it lost on the way.
+/// Removes what belongs to one connection in any case.
 fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+/// Removes `connection` and what it names, unless that is for everybody: a client that names
+/// `authorization` there must not get it lost on the way.
+fn strip_named(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -26,7 +36,8 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
         .filter_map(|name| name.trim().parse().ok())
         .filter(|name| !is_end_to_end(name))
         .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
+    headers.remove(header::CONNECTION);
+    for name in named {
         headers.remove(name);
     }
 }
@@ -34,11 +45,21 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
 /// Whether a header has a meaning beyond the connection that `connection` cannot take from it
 /// (RFC 9110, 7.6.1: it must not name fields that are intended for all recipients).
 fn is_end_to_end(name: &HeaderName) -> bool {
-    const PREFIXES: [&str; 5] =
-        ["content-", "x-forwarded-", "x-kvasir-", "access-control-", "x-data-"];
-    const NAMES: [&str; 17] = [
+    const PREFIXES: [&str; 10] = [
         "accept",
+        "access-control-",
+        "anthropic-",
+        "content-",
+        "if-",
+        "openai-",
+        "x-data-",
+        "x-forwarded-",
+        "x-kvasir-",
+        "x-stainless-",
+    ];
+    const NAMES: [&str; 21] = [
         "authorization",
+        "baggage",
         "cache-control",
         "cookie",
         "date",
@@ -46,10 +67,14 @@ fn is_end_to_end(name: &HeaderName) -> bool {
         "forwarded",
         "host",
         "location",
+        "origin",
+        "range",
         "retry-after",
         "set-cookie",
         "traceparent",
         "tracestate",
+        "user-agent",
+        "vary",
         "www-authenticate",
         "x-api-key",
         "x-model",
@@ -59,8 +84,11 @@ fn is_end_to_end(name: &HeaderName) -> bool {
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Takes out of a client's head what was between the client and us. Trailers of requests are read
-/// and dropped, so nothing announces them.
+/// Takes out of a client's head what frames it between the client and us. Trailers of requests are
+/// read and dropped, so nothing announces them.
+///
+/// What `connection` names is for the next hop, which we are: it stays until the request goes on, for
+/// settings may name any header that the gateway reads ([`to_engine`] drops it).
 pub(crate) fn from_client(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     headers.remove(header::TRAILER);
@@ -69,13 +97,15 @@ pub(crate) fn from_client(headers: &mut HeaderMap) {
 /// Names a data-parallel rank to vLLM.
 const RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 
-/// The headers an engine gets for a client's, after [`from_client`]. Where the gateway has chosen a
+/// The headers an engine gets for a client's, after [`from_client`]: without those that its `connection`
+/// names. Where the gateway has chosen a
 /// `rank` of the engine, what the client says of ranks does not pass.
 pub(crate) fn to_engine(
     mut headers: HeaderMap,
     authorization: Option<&HeaderValue>,
     rank: Option<u32>,
 ) -> HeaderMap {
+    strip_named(&mut headers);
     // Set anew for the engine: its own host, and the length of the body as it was read. The body
     // is whole, so nothing is left to expect.
     headers.remove(header::HOST);
@@ -100,6 +130,7 @@ pub(crate) fn to_client(headers: &mut HeaderMap) {
     if headers.contains_key(header::TRANSFER_ENCODING) {
         headers.remove(header::CONTENT_LENGTH);
     }
+    strip_named(headers);
     strip_hop_by_hop(headers);
 }
 
@@ -146,6 +177,10 @@ mod tests {
     fn what_is_for_everybody_is_not_lost_by_being_named() {
         let mut headers = map(&[
             ("connection", "Authorization, content-type,X-Request-Id, cookie, host,x-mine, ,b@d"),
+            ("connection", "content-length, user-agent, anthropic-version, accept-encoding"),
+            ("user-agent", "a test"),
+            ("anthropic-version", "2023-06-01"),
+            ("accept-encoding", "gzip"),
             ("authorization", "Bearer key"),
             ("content-type", "application/json"),
             ("x-request-id", "1"),
@@ -157,9 +192,13 @@ mod tests {
             ("http2-settings", "AAMAAABkAAQCAAAAAAIAAAAA"),
         ]);
         from_client(&mut headers);
+        assert_eq!(headers["x-mine"], "1", "the next hop reads it");
+        let headers = to_engine(headers, None, None);
         let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
-        assert_eq!(names, ["authorization", "content-type", "cookie", "host", "x-request-id"]);
+        let kept = ["accept-encoding", "anthropic-version", "authorization", "content-type"];
+        assert_eq!(names[..4], kept);
+        assert_eq!(names[4..], ["cookie", "user-agent", "x-request-id"]);
     }
 
     #[test]

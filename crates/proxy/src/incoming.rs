@@ -1,7 +1,7 @@
 //! A request's head as it comes in: what is refused of it, and what is put right before anything
 //! else looks at it.
 
-use http::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Uri, Version};
 
@@ -23,6 +23,12 @@ pub(crate) fn read(parts: &mut Parts, client: &Client, now: &Now) -> Result<(), 
     // The request's id is among them by now, whoever gave it.
     if parts.headers.len() > MAX_HEADERS + 1 {
         return Err(Refusal::TooManyHeaders { limit: MAX_HEADERS });
+    }
+    // Of HTTP/1.1 only what is not there as a whole is held against the limit before.
+    let limit = now.settings.max_head_bytes;
+    let length = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;
+    if parts.headers.iter().map(length).sum::<usize>() > limit {
+        return Err(Refusal::HeadTooLarge { limit });
     }
     let host = host(parts)?;
     check_coding(&parts.headers)?;

@@ -13,6 +13,7 @@
 mod access_log;
 mod app;
 mod attempts;
+mod fault;
 mod forward;
 mod forwarded;
 mod handle;

@@ -1,6 +1,7 @@
 //! What is known of a request before an engine is chosen.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -173,8 +174,9 @@ impl Plan {
         })
     }
 
-    /// What every engine of a pool, its own or the one that has taken its place, holds of it now.
-    pub(crate) fn evidence_in(&self, pool: &Pool) -> Evidence {
+    /// What every engine of a pool, its own or the one that has taken its place, holds of it now, when
+    /// it has `waited` for room for so long.
+    pub(crate) fn evidence_in(&self, pool: &Pool, waited: Option<Duration>) -> Evidence {
         let tokens = PromptTokens {
             prompts: self.known.prompts.as_deref().filter(|_| !self.engine_extras),
             count: self.known.count,
@@ -191,7 +193,8 @@ impl Plan {
             blind: self.blind,
         };
         let evidence = pool.evidence_of(&tokens, &asked);
-        let mut evidence = evidence.known_as(self.request_id.as_deref());
+        let evidence = evidence.known_as(self.request_id.as_deref());
+        let mut evidence = evidence.after_waiting(waited);
         if self.answered_whole {
             evidence = evidence.answered_whole();
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 
+use crate::fault::Fault;
 use crate::relay::{AnswerBody, whole};
 
 /// Why a request is not forwarded, or could not be.
@@ -14,6 +15,8 @@ pub(crate) enum Refusal {
     BadHead(String),
     /// It has more header lines than allowed.
     TooManyHeaders { limit: usize },
+    /// It is longer than allowed.
+    HeadTooLarge { limit: usize },
     /// It expects something that is not known.
     Expectation,
     /// Its body is coded in a way that is not known.
@@ -92,33 +95,58 @@ impl Refusal {
             };
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
-        if let Self::Overloaded { retry_after, .. } = self {
+        if let Some(retry_after) = self.retry_after() {
             let seconds = retry_after.as_secs_f64().ceil().max(1.0);
             if let Ok(value) = HeaderValue::from_str(&format!("{seconds:.0}")) {
                 headers.insert(header::RETRY_AFTER, value);
             }
         }
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        }
         response
     }
 
+    /// Whose fault it is.
+    pub(crate) fn fault(&self) -> Fault {
+        match self {
+            Self::BadHead(_)
+            | Self::TooManyHeaders { .. }
+            | Self::HeadTooLarge { .. }
+            | Self::Expectation
+            | Self::TransferCoding
+            | Self::Unauthorized { .. }
+            | Self::Malformed(_)
+            | Self::TooLarge { .. }
+            | Self::SlowBody
+            | Self::BodyBroke
+            | Self::NoModel
+            | Self::UnknownModel(_)
+            | Self::NoSuchPath(_)
+            | Self::WrongMethod { .. } => Fault::Client,
+            Self::Overloaded { .. } => Fault::Gateway,
+            Self::NotReady
+            | Self::NoEndpoint { .. }
+            | Self::EngineBroke { .. }
+            | Self::EngineLate { .. } => Fault::Engine,
+        }
+    }
+
+    /// When the same request may do better, where no engine got it: what one did with it, it may do
+    /// again.
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Overloaded { retry_after, .. } => Some(*retry_after),
+            Self::NotReady | Self::NoEndpoint { .. } => Some(Duration::from_secs(1)),
+            _ => None,
+        }
+    }
+
     fn parts(&self) -> Parts {
-        let client = |status, code, param, message| Parts {
-            status,
-            kind: "invalid_request_error",
-            code,
-            param,
-            message,
+        let kind = match self.fault() {
+            Fault::Client => "invalid_request_error",
+            Fault::Engine => "server_error",
+            Fault::Gateway => "rate_limit_error",
         };
-        let server = |status, code, message| Parts {
-            status,
-            kind: "server_error",
-            code,
-            param: None,
-            message,
-        };
+        let client = |status, code, param, message| Parts { status, kind, code, param, message };
+        let server = |status, code, message| Parts { status, kind, code, param: None, message };
         match self {
             Self::BadHead(why) => {
                 client(StatusCode::BAD_REQUEST, "invalid_request", None, why.clone())
@@ -128,6 +156,12 @@ impl Refusal {
                 "too_many_headers",
                 None,
                 format!("the request has more than the {limit} header lines allowed"),
+            ),
+            Self::HeadTooLarge { limit } => client(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "head_too_large",
+                None,
+                format!("the request's head is longer than the {limit} bytes allowed"),
             ),
             Self::Expectation => client(
                 StatusCode::EXPECTATION_FAILED,
@@ -208,17 +242,15 @@ impl Refusal {
                 "no_endpoint",
                 format!("no engine takes requests for `{model}` now: {why}"),
             ),
-            Self::Overloaded { model, code, .. } => Parts {
-                status: StatusCode::TOO_MANY_REQUESTS,
-                kind: "rate_limit_error",
+            Self::Overloaded { model, code, .. } => server(
+                StatusCode::TOO_MANY_REQUESTS,
                 code,
-                param: None,
-                message: match *code {
+                match *code {
                     "queue_full" => format!("too many requests wait for `{model}` already"),
                     "queue_timeout" => format!("there was no room at `{model}` in time"),
                     _ => format!("the engines serving `{model}` have as much to do as they may"),
                 },
-            },
+            ),
             Self::EngineLate { model, phase, why } => server(
                 StatusCode::GATEWAY_TIMEOUT,
                 phase,

@@ -10,9 +10,11 @@ mod events;
 mod patience;
 
 use std::fmt;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
@@ -21,6 +23,7 @@ use http_body_util::{Either, Full};
 use kvasir_fleet::{Reservation, Timeouts};
 use kvasir_prompt::Api;
 use kvasir_upstream::AnswerStream;
+use tokio::time::Sleep;
 
 use self::course::Course;
 pub(crate) use self::ending::Break;
@@ -31,6 +34,9 @@ use crate::access_log::AccessLog;
 use crate::owners::{IdTap, Owner, Owners};
 use crate::parity::Judge;
 use crate::usage::UsageTap;
+
+/// How long what was passed on may take to be sent before an answer is broken.
+const LINGER: Duration = Duration::from_millis(20);
 
 /// An answer of our own, or an engine's.
 pub(crate) type AnswerBody = Either<Full<Bytes>, Box<Relay>>;
@@ -89,6 +95,8 @@ pub(crate) struct Relay {
     last: Option<Last>,
     /// Something was passed on, and nobody had time to send it.
     unsent: bool,
+    /// That time, before an answer is broken.
+    linger: Option<Pin<Box<Sleep>>>,
     tap: UsageTap,
     /// Waits for the id of what the engine stores.
     stores: Option<Box<Stores>>,
@@ -148,6 +156,7 @@ impl Relay {
             trailers: None,
             last: None,
             unsent: true,
+            linger: None,
             tap: UsageTap::new(judge.as_ref().map(|judge| judge.api)),
             stores,
             ended: false,
@@ -245,6 +254,15 @@ impl Relay {
         });
     }
 
+    /// Ready when what was passed on has had its time to be sent, the answer's head included: an HTTP/2
+    /// stream that is reset forgets what waits in it.
+    fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if std::mem::take(&mut self.unsent) {
+            self.linger = Some(Box::pin(tokio::time::sleep(LINGER)));
+        }
+        self.linger.as_mut().map_or(Poll::Ready(()), |linger| linger.as_mut().poll(cx))
+    }
+
     fn poll_engine(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Break>>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(first)));
@@ -275,10 +293,8 @@ impl Body for Relay {
                 return Poll::Ready(Some(Ok(this.pass(data))));
             }
             if this.ended {
-                if matches!(this.last, Some(Last::Error(_))) && std::mem::take(&mut this.unsent) {
-                    // What was passed on is to be sent before the connection is broken.
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
+                if matches!(this.last, Some(Last::Error(_))) {
+                    ready!(this.poll_sent(cx));
                 }
                 return Poll::Ready(this.last.take().map(|last| match last {
                     Last::Frame(frame) => Ok(frame),

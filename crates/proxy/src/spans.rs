@@ -261,6 +261,7 @@ mod tests {
                 decision: None,
                 tokens: "exact",
                 attempts: 0,
+                waited_ms: None,
                 reported_prompt_tokens: None,
                 reported_cached_tokens: None,
             });

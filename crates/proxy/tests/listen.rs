@@ -22,6 +22,7 @@ fn app() -> Arc<App> {
         Arc::new(Inventory::new(KeySpace::new([7; KeySpace::SECRET_LEN]), Limits::default()));
     let settings = Settings {
         max_body_bytes: 1 << 20,
+        max_head_bytes: kvasir_proxy::DEFAULT_HEAD_BYTES,
         decision_headers: false,
         forward_paths: Vec::new(),
         retries: kvasir_proxy::Retries::default(),

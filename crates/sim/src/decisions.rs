@@ -124,7 +124,7 @@ impl DecisionLog {
         members: &Members<'_>,
         decision: Option<&Decision>,
     ) {
-        let made = Made { id, request_id: None, at_us: micros(now), seed };
+        let made = Made { id, request_id: None, at_us: micros(now), waited_ms: None, seed };
         // As in the gateway: there may be thousands.
         let keys = if self.needs.keys { query.prefix.keys } else { &[] };
         let query = Query { prefix: Prefix { keys, ..query.prefix }, ..*query };

@@ -54,13 +54,11 @@ async fn a_dead_engine_is_left_out_until_it_is_back() {
     // One is enough to know; an answer read a moment ago may speak for it once more.
     assert!(failed <= 2.0, "{failed} requests ran into the dead engine");
     engines[0].restart().await.unwrap();
-    let back = Instant::now();
     until(SOON, || async {
         let used = ask(&gateway).await.endpoint;
         if used == dead { Ok(()) } else { Err(used) }
     })
     .await;
-    assert!(back.elapsed() < Duration::from_secs(3), "used again after {:?}", back.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -208,7 +206,7 @@ async fn a_long_answer_that_breaks_in_the_middle_is_broken_for_the_client_too() 
         let error = client.body().await.expect_err("the end was forged");
         let broken = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset];
         assert!(broken.contains(&error.kind()), "{reply:?}: {error:?}");
-        let line = gateway.access_line(|line| line["outcome"] == "engine_broke").await;
+        let line = gateway.access_line(|line| line["outcome"] == "engine_broke_off").await;
         assert_eq!((&line["status"], &line["attempts"]), (&json!(200), &json!(1)), "{line}");
         asked_once(&engines, &gateway).await;
     }
@@ -273,7 +271,7 @@ async fn with_all_engines_down_the_client_is_told_at_once_and_in_json() {
     for _ in 0..3 {
         let asked = Instant::now();
         let response = gateway.post(COMPLETIONS, &completion(&[1, 2, 3])).await;
-        assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
         assert_eq!(response.status, 503, "{}", response.text());
         assert_eq!(response.head.header("content-type"), Some("application/json"));
         assert!(response.head.header("retry-after").is_some());
@@ -303,12 +301,21 @@ async fn an_engine_that_hangs_holds_up_nobody_else() {
     pool["policy"] = "least_load".into();
     let gateway = Gateway::over(pool).await;
     engines[0].set_default(Reply::HangBeforeHead);
-    // With equal load the choice is random: one of two at the same time gets there.
+    // With equal load the choice is random: of two at the same time each gets one.
     let body = completion(&[1, 2, 3]).to_string();
-    engines[1].push([Reply::after(Duration::from_millis(300))]);
+    engines[1].push([Reply::HangBeforeHead]);
     let one = gateway.sent(COMPLETIONS, body.as_bytes()).await;
-    let hanging = [one, gateway.sent(COMPLETIONS, body.as_bytes()).await];
-    engines[0].wait_for(1, SOON).await;
+    let is_first = until(SOON, || async {
+        let seen = [&engines[0], &engines[1]].map(|engine| engine.requests().len());
+        if seen == [0, 0] { Err("no request yet".to_owned()) } else { Ok(seen == [1, 0]) }
+    })
+    .await;
+    let two = gateway.sent(COMPLETIONS, body.as_bytes()).await;
+    for engine in &engines {
+        engine.wait_for(1, SOON).await;
+    }
+    let (hanging, other) = if is_first { (one, two) } else { (two, one) };
+    other.close();
     gateway.until_metric("kvasir_endpoint_in_flight", &[], 1.0).await;
     for _ in 0..10 {
         let asked = Instant::now();
@@ -321,7 +328,7 @@ async fn an_engine_that_hangs_holds_up_nobody_else() {
 }
 
 /// Requests behind a hanging engine take as long as any.
-const PROMPT_ANSWER: Duration = Duration::from_secs(2);
+const PROMPT_ANSWER: Duration = SOON;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_to_one_engine_do_not_wait_for_each_other() {

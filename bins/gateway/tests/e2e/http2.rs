@@ -9,7 +9,9 @@ use kvasir_testkit::http_client::{HttpClient, data, full};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::harness::{COMPLETIONS, Gateway, SOON, completion, pool, stops_in_good_order, stream};
+use crate::harness::{
+    COMPLETIONS, Gateway, Lockstep, SOON, completion, pool, pool_at, stops_in_good_order, stream,
+};
 
 async fn scene() -> (FakeEngine, Gateway) {
     let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
@@ -173,4 +175,45 @@ async fn a_stop_lets_streams_finish_and_sends_clients_away() {
     let idle = HttpClient::h2c(gateway.addr()).await.unwrap();
     let client = HttpClient::h2c(gateway.addr()).await.unwrap();
     stops_in_good_order(gateway, &engine, idle, client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_event_of_a_stream_arrives_before_the_next_one_is_sent() {
+    let mut engine = Lockstep::start().await;
+    let gateway = Gateway::over(pool_at("tiny", &[engine.url()])).await;
+    let mut client = HttpClient::h2c(gateway.addr()).await.unwrap();
+    // Small events, and one that does not fit into what h2 sends in one frame.
+    for size in [1, 300, 40_000] {
+        let request = Request::post(client.uri(COMPLETIONS));
+        let request = request.body(full(stream(&[1, 2, 3], 4).to_string())).unwrap();
+        let begun = client.begin(request);
+        let answering = async {
+            let mut exchange = engine.next().await;
+            let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+                transfer-encoding: chunked\r\n\r\n";
+            exchange.write(head).await;
+            exchange.chunk(b"data: first\n\n").await;
+            exchange
+        };
+        let (response, mut exchange) = tokio::join!(begun, answering);
+        let mut body = response.unwrap().into_body();
+        assert_eq!(data(&mut body).await.unwrap().unwrap(), &b"data: first\n\n"[..]);
+        for n in 0..20 {
+            let event = format!("data: {n} {}\n\n", "x".repeat(size));
+            exchange.chunk(event.as_bytes()).await;
+            let mut heard = Vec::new();
+            while heard.len() < event.len() {
+                heard.extend_from_slice(&data(&mut body).await.unwrap().unwrap());
+            }
+            assert_eq!(heard, event.as_bytes());
+        }
+        exchange.chunk(b"data: [DONE]\n\n").await;
+        assert_eq!(data(&mut body).await.unwrap().unwrap(), &b"data: [DONE]\n\n"[..]);
+        exchange.write(b"0\r\n\r\n").await;
+        // Its end is a frame without data.
+        while let Some(rest) = data(&mut body).await.unwrap() {
+            assert!(rest.is_empty(), "{rest:?}");
+        }
+    }
+    gateway.until_idle().await;
 }

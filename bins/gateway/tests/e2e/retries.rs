@@ -10,7 +10,7 @@ use kvasir_testkit::client::Response;
 use kvasir_testkit::engine::{EngineConfig, FakeEngine, RawEnd, RawStep, Reply};
 use serde_json::{Value, json};
 
-use crate::harness::{COMPLETIONS, Gateway, completion, pool};
+use crate::harness::{COMPLETIONS, Gateway, SOON, completion, pool, until};
 
 /// Engines that get requests in turn, behind a gateway with these settings besides.
 async fn scene(count: usize, settings: Value) -> (Vec<FakeEngine>, Gateway) {
@@ -148,12 +148,16 @@ async fn a_short_retry_after_is_waited_for_once_and_a_long_one_is_passed_on() {
     assert_eq!(ask(&gateway).await.status, 429, "once is enough");
     assert_eq!(asked(&engines), [4]);
     // Without a time, or with a long one, nothing is waited for.
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
-    for reply in [busy(503, None), busy(503, Some("30"))] {
+    until(SOON, || async {
+        let ready = gateway.get("/readyz").await.json();
+        let state = ready["pools"]["tiny"]["endpoints"][engines[0].url()].clone();
+        if state == "ready" { Ok(()) } else { Err(state.to_string()) }
+    })
+    .await;
+    for (count, reply) in [busy(503, None), busy(503, Some("30"))].into_iter().enumerate() {
         engines[0].push([reply]);
-        let began = Instant::now();
         assert_eq!(ask(&gateway).await.status, 503);
-        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        assert_eq!(asked(&engines), [5 + count], "it is not asked once more");
     }
     // The only engine of a pool is asked all the same: it may have meant another client.
     assert_eq!(ask(&gateway).await.status, 200);
@@ -167,15 +171,17 @@ async fn an_engine_that_says_when_to_come_again_is_left_alone_until_then() {
     let began = Instant::now();
     for _ in 0..10 {
         assert_eq!(ask(&gateway).await.status, 200);
+        // On a machine so slow that its time is over it is asked again, rightly.
+        let seen = asked(&engines);
+        assert!(seen[0] == 1 || began.elapsed() >= Duration::from_secs(3), "{seen:?}");
     }
-    assert!(began.elapsed() < Duration::from_secs(2), "the test is too slow to tell");
-    assert_eq!(asked(&engines), [1, 10]);
     let ready = gateway.get("/readyz").await;
     let state = &ready.json()["pools"]["tiny"]["endpoints"][engines[0].url()];
-    assert_eq!((ready.status, state), (200, &json!("back_pressure")));
+    let is_left_alone = state == "back_pressure" || began.elapsed() >= Duration::from_secs(3);
+    assert!(ready.status == 200 && is_left_alone, "{state}");
     let labels = [("endpoint", &*engines[0].url()), ("state", "closed")];
     gateway.until_metric("kvasir_endpoint_breaker", &labels, 1.0).await;
-    crate::harness::until(crate::harness::SOON, || async {
+    until(SOON, || async {
         ask(&gateway).await;
         if asked(&engines)[0] > 1 { Ok(()) } else { Err(format!("{:?}", asked(&engines))) }
     })

@@ -60,7 +60,7 @@ async fn what_does_not_finish_in_time_is_cut_off() {
     assert_eq!(gateway.exit_status().await, CUT);
     let took = asked.elapsed();
     assert!(took >= Duration::from_millis(900), "the grace was not waited for: {took:?}");
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < SOON, "{took:?}");
     client.head().await.expect_err("no answer was made up");
     gateway.line("the reason", |line| line.contains("stopped with requests in flight")).await;
     let line = gateway.access_line(|line| line["stream"] == true).await;
@@ -74,7 +74,7 @@ async fn an_idle_gateway_stops_at_once() {
     let asked = Instant::now();
     gateway.terminate();
     assert_eq!(gateway.exit_status().await, Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -87,17 +87,23 @@ async fn a_prompt_that_takes_long_to_tokenise_does_not_delay_the_end() {
     let asked = Instant::now();
     gateway.terminate();
     assert_eq!(gateway.exit_status().await, CUT);
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
     assert!(engine.requests().is_empty(), "it was done before the end came");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn load_balancers_are_told_before_connections_are_refused() {
     let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
-    let config = json!({"pools": [pool("tiny", &[&engine])], "shutdown_delay_s": 2});
-    let mut gateway = Gateway::start(config).await;
-    gateway.until_metric("kvasir_pool_ready", &[], 1.0).await;
+    let config =
+        |delay: u64| json!({"pools": [pool("tiny", &[&engine])], "shutdown_delay_s": delay});
+    let mut gateway = Gateway::start(config(1)).await;
     let asked = Instant::now();
+    gateway.terminate();
+    assert_eq!(gateway.exit_status().await, Some(0));
+    assert!(asked.elapsed() >= Duration::from_secs(1), "{:?}", asked.elapsed());
+    // As long as the delay is not over, however busy the machine is.
+    let mut gateway = Gateway::start(config(3600)).await;
+    gateway.until_metric("kvasir_pool_ready", &[], 1.0).await;
     gateway.terminate();
     let seen = until(SOON, || async {
         let ready = gateway.get("/readyz").await;
@@ -108,9 +114,8 @@ async fn load_balancers_are_told_before_connections_are_refused() {
     assert_eq!(gateway.get("/health").await.status, 200, "the process runs");
     let body = json!({"model": "tiny", "prompt": [1, 2], "max_tokens": 1});
     assert_eq!(gateway.post(COMPLETIONS, &body).await.status, 200, "who still comes is served");
-    assert!(asked.elapsed() < Duration::from_secs(2), "too slow a machine to tell");
-    assert_eq!(gateway.exit_status().await, Some(0));
-    assert!(asked.elapsed() >= Duration::from_secs(2), "{:?}", asked.elapsed());
+    gateway.terminate();
+    gateway.exit_status().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

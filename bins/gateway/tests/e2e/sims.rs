@@ -194,7 +194,7 @@ async fn over(sims: &[Sim], policy: &str) -> Gateway {
 }
 
 /// The same with more settings.
-async fn over_with(sims: &[Sim], policy: &str, mut config: Value) -> Gateway {
+async fn over_with(sims: &[Sim], policy: impl Into<Value>, mut config: Value) -> Gateway {
     let urls: Vec<String> = sims.iter().map(Sim::url).collect();
     let mut pool = pool_at("tiny", &urls);
     pool["policy"] = policy.into();

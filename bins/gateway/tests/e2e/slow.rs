@@ -10,8 +10,13 @@ use crate::harness::{COMPLETIONS, Gateway, SOON, completion, pool, stream};
 
 /// A gateway that waits for a second, and an engine that sends without end.
 async fn scene() -> (FakeEngine, Gateway) {
+    waiting(1).await
+}
+
+/// The same, waiting for so many seconds.
+async fn waiting(seconds: u64) -> (FakeEngine, Gateway) {
     let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
-    let listener = json!({"write_stall_s": 1});
+    let listener = json!({"write_stall_s": seconds});
     let config = json!({"pools": [pool("tiny", &[&engine])], "listener": listener});
     (engine, Gateway::start(config).await)
 }
@@ -74,7 +79,7 @@ async fn a_stream_that_takes_nothing_is_ended_and_the_others_go_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_reads_slowly_gets_everything() {
-    let (engine, gateway) = scene().await;
+    let (engine, gateway) = waiting(3).await;
     let data = "x".repeat(64 << 10);
     let chunks = (0..200).map(|_| SseChunk { gap: Duration::ZERO, data: data.clone() }).collect();
     engine.push([Reply::Sse { head_delay: Duration::ZERO, chunks, done: true }]);
@@ -85,7 +90,7 @@ async fn a_client_that_reads_slowly_gets_everything() {
         events += 1;
         // Longer in all than a pause may be.
         if events % 50 == 0 {
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            tokio::time::sleep(Duration::from_millis(900)).await;
         }
     }
     assert_eq!(events, 201);

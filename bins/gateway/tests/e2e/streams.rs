@@ -110,7 +110,7 @@ async fn a_stream_that_breaks_ends_with_one_error_event_in_the_form_of_its_api()
                 serde_json::from_str(event.unwrap_or_else(|| panic!("{rest}"))).unwrap();
             assert_eq!(event, expected, "{path}");
             assert!(!body.contains("[DONE]"));
-            broken(&gateway, "broke", "engine_broke").await;
+            broken(&gateway, "broke", "engine_broke_off").await;
             assert_eq!(engine.requests().len(), 1, "what was heard once is not computed again");
         }
     }
@@ -129,8 +129,8 @@ async fn the_connection_of_the_client_goes_on_after_an_error_event() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_stops_in_the_middle_is_given_up_and_told_so() {
     for (timeouts, cause) in [
-        (json!({"connect_ms": 1000, "idle_ms": 300}), "idle_timeout"),
-        (json!({"connect_ms": 1000, "request_ms": 400}), "deadline"),
+        (json!({"connect_ms": 1000, "idle_ms": 1000}), "idle_timeout"),
+        (json!({"connect_ms": 1000, "request_ms": 1500}), "request_timeout"),
     ] {
         let (engine, gateway) = scene(timeouts).await;
         let gap = Duration::from_millis(20);
@@ -140,11 +140,10 @@ async fn an_engine_that_stops_in_the_middle_is_given_up_and_told_so() {
         let began = Instant::now();
         let body = read(&gateway, CHAT).await;
         let took = began.elapsed();
-        assert!(took >= Duration::from_millis(300) && took < Duration::from_secs(5), "{took:?}");
+        assert!(took >= Duration::from_secs(1) && took < SOON, "{took:?}");
         let events: Vec<&str> = body.split_terminator("\n\n").collect();
         assert_eq!(&events[..2], ["data: 1", "data: 2"], "{body}");
-        let code = if cause == "deadline" { "request_timeout" } else { cause };
-        assert!(events.len() == 3 && events[2].contains(code), "{body}");
+        assert!(events.len() == 3 && events[2].contains(cause), "{body}");
         broken(&gateway, cause, cause).await;
         let seen = engine.wait_idle(SOON).await;
         assert_eq!(seen[0].fate, Fate::ClientGoneMidBody, "the engine is told too");
@@ -153,9 +152,9 @@ async fn an_engine_that_stops_in_the_middle_is_given_up_and_told_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pauses_shorter_than_the_limit_are_none_and_a_slow_reader_costs_the_engine_nothing() {
-    let (engine, gateway) = scene(json!({"connect_ms": 1000, "idle_ms": 600})).await;
-    let gap = Duration::from_millis(200);
-    engine.push([Reply::SlowTokens { first: gap, gap, count: 6 }]);
+    let (engine, gateway) = scene(json!({"connect_ms": 1000, "idle_ms": 2000})).await;
+    let gap = Duration::from_millis(300);
+    engine.push([Reply::SlowTokens { first: gap, gap, count: 8 }]);
     let body = read(&gateway, CHAT).await;
     assert!(body.ends_with("data: [DONE]\n\n"), "{body}");
     // More than fits between here and there: the gateway has to wait for the reader.
@@ -163,7 +162,7 @@ async fn pauses_shorter_than_the_limit_are_none_and_a_slow_reader_costs_the_engi
     engine.push([Reply::Status(StatusCode::OK, HeaderMap::new(), big.clone())]);
     let mut client = gateway.sent(COMPLETIONS, br#"{"model":"tiny","prompt":[1]}"#).await;
     client.head().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
     assert_eq!(client.body().await.unwrap().len(), big.len());
     assert_eq!(gateway.metrics().await.sum("kvasir_streams_broken_total", &[]), None);
 }
@@ -172,8 +171,8 @@ async fn pauses_shorter_than_the_limit_are_none_and_a_slow_reader_costs_the_engi
 async fn what_can_have_no_event_added_is_broken_for_the_client() {
     let gzip = "content-type: text/event-stream\r\ncontent-encoding: gzip\r\n";
     for (headers, timeouts, cause, outcome) in [
-        ("content-type: application/json\r\n", patient(), "broke", "engine_broke"),
-        (gzip, patient(), "broke", "engine_broke"),
+        ("content-type: application/json\r\n", patient(), "broke", "engine_broke_off"),
+        (gzip, patient(), "broke", "engine_broke_off"),
         (
             "content-type: application/json\r\n",
             json!({"connect_ms": 1000, "idle_ms": 200}),
@@ -210,17 +209,17 @@ async fn an_answer_that_ends_without_its_end_is_named_and_told_unless_it_is_comp
     let body = read(&gateway, CHAT).await;
     let rest = body.strip_prefix(part).unwrap();
     assert!(rest.starts_with("data: {\"error\":") && rest.contains("incomplete_stream"), "{body}");
-    broken(&gateway, "no_done", "no_done").await;
+    broken(&gateway, "no_done", "incomplete_stream").await;
     let (engine, gateway) = scene(patient()).await;
     engine.push([chunks(&[part, last], None)]);
     assert_eq!(read(&gateway, CHAT).await, format!("{part}{last}"));
-    broken(&gateway, "no_done", "no_done").await;
+    broken(&gateway, "no_done", "incomplete_stream").await;
     // Of other APIs nobody can tell whether the answer is complete.
     let (engine, gateway) = scene(patient()).await;
     let event = "event: response.created\ndata: {\"sequence_number\":0}\n\n";
     engine.push([chunks(&[event], None)]);
     assert_eq!(read(&gateway, RESPONSES).await, event);
-    broken(&gateway, "no_done", "no_done").await;
+    broken(&gateway, "no_done", "incomplete_stream").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -259,7 +258,7 @@ async fn text_that_looks_like_the_end_of_a_stream_is_none() {
         let seen = read(&gateway, path).await;
         let rest = seen.strip_prefix(body).unwrap_or_else(|| panic!("{path}: {seen}"));
         assert!(rest.contains("\"error\""), "{path}: {seen}");
-        broken(&gateway, "broke", "engine_broke").await;
+        broken(&gateway, "broke", "engine_broke_off").await;
     }
 }
 
@@ -277,7 +276,7 @@ async fn trailers_do_not_complete_half_an_event() {
     let body = read(&gateway, CHAT).await;
     let rest = body.strip_prefix(part).unwrap();
     assert!(rest.starts_with("data: {\"error\":") && rest.contains("incomplete_stream"), "{body}");
-    broken(&gateway, "no_done", "no_done").await;
+    broken(&gateway, "no_done", "incomplete_stream").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

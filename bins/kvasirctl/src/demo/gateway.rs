@@ -67,6 +67,7 @@ impl Gateway {
         let fleet = Fleet::start(spec, inventory)?;
         let settings = Settings {
             max_body_bytes: 1 << 20,
+            max_head_bytes: kvasir_proxy::DEFAULT_HEAD_BYTES,
             decision_headers: true,
             forward_paths: Vec::new(),
             tokenizer_threads: std::thread::available_parallelism().map_or(1, usize::from),

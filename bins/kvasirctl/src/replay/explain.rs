@@ -115,6 +115,9 @@ fn head(place: &str, start: &Start, record: &DecisionRecord) -> String {
     if let Some(id) = &record.request_id {
         let _ = write!(text, ", request {id}");
     }
+    if let Some(waited) = record.waited_ms {
+        let _ = write!(text, ", after {waited} ms of waiting for room");
+    }
     let query = &record.query;
     let attempt = if record.first_attempt { "first attempt" } else { "a further attempt" };
     let _ = write!(text, "\n{place}\nprompt {} tokens, {attempt}", query.prompt_tokens);

@@ -1,6 +1,11 @@
 //! ZeroMQ addresses: one base, from which every data-parallel rank counts up its port.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::Ipv4Addr;
+use std::ops::Range;
+
+/// Below what systems give out (Linux from 32768 on), above what well-known services use.
+const PORTS: Range<u32> = 15_000..32_000;
 
 /// Where rank 0 binds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +45,18 @@ impl Base {
             }
         };
         Ok(Self::Tcp { host: host.to_owned(), port })
+    }
+
+    /// The same with ports for so many ranks, where they are free to choose: one after the other, and
+    /// below those that systems give to whoever asks for any port. A port of ours that is closed for a
+    /// moment is nobody's then, and the ports after a free one are no connection's. Whether somebody has
+    /// them is seen when they are bound.
+    pub(super) fn or_range(&self, ranks: u32) -> Self {
+        let Self::Tcp { host, port: None } = self else { return self.clone() };
+        let span = PORTS.end - PORTS.start - ranks.min(PORTS.end - PORTS.start - 1);
+        let chance = RandomState::new().hash_one(std::process::id());
+        let first = PORTS.start + (chance % u64::from(span)) as u32;
+        Self::Tcp { host: host.clone(), port: u16::try_from(first).ok() }
     }
 
     /// Whether the port is free to choose.
@@ -96,6 +113,18 @@ mod tests {
         assert_eq!(free.of_rank(1).as_deref(), Some("tcp://127.0.0.1:*"));
         let bound = free.bound_as("tcp://127.0.0.1:40001");
         assert_eq!(bound.of_rank(1).as_deref(), Some("tcp://127.0.0.1:40002"));
+    }
+
+    #[test]
+    fn ranges_are_below_the_ports_that_systems_give_out() {
+        let free = Base::parse("tcp://127.0.0.1:*", 8).unwrap();
+        for _ in 0..1_000 {
+            let Base::Tcp { host, port: Some(port) } = free.or_range(8) else { panic!() };
+            assert_eq!(host, "127.0.0.1");
+            assert!(PORTS.contains(&port.into()) && PORTS.contains(&(u32::from(port) + 7)));
+        }
+        let fixed = Base::parse("tcp://127.0.0.1:5557", 8).unwrap();
+        assert_eq!(fixed.or_range(8), fixed);
     }
 
     #[test]

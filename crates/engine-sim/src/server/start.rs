@@ -103,6 +103,10 @@ async fn try_publishers(
     faults: &Arc<Faults>,
 ) -> Result<Vec<Publisher>, SimServerError> {
     let mut bases = (events.clone(), plan.replay.clone());
+    if config.ranks > 1 {
+        bases.0 = bases.0.or_range(config.ranks);
+        bases.1 = bases.1.map(|replay| replay.or_range(config.ranks));
+    }
     let mut publishers = Vec::new();
     for rank in 0..config.ranks {
         let taken = || SimServerError::Bind {

@@ -119,6 +119,7 @@ impl Noted {
             id: self.made.id,
             request_id: self.traits.request_id(),
             at_us: micros(self.made.at),
+            waited_ms: self.traits.waited_ms(),
             seed: self.made.seed,
         };
         DecisionRecord::new(made, &query, &members, &names, self.decision.as_ref())

@@ -36,6 +36,11 @@ impl Endpoint {
         self.engine.breaker()
     }
 
+    /// Whether its engine's breaker is closed, as it usually is: no clock is read.
+    pub(crate) fn breaker_is_closed(&self) -> bool {
+        self.engine.health().lock().breaker_is_closed()
+    }
+
     /// The engine says that it is busy and when to come again (`retry-after`): no new requests to
     /// it for that time, 30 s at most, while there is another.
     pub fn press_back(&self, time: Duration) {

@@ -15,6 +15,8 @@ use super::Work;
 pub(crate) struct LoadCounters {
     /// Changed under the lock of `hand`, read without it.
     in_flight: AtomicU32,
+    /// Ever sent.
+    sent: AtomicU32,
     hand: Mutex<Hand>,
     /// When the clock of the recent work began.
     began: Instant,
@@ -60,13 +62,19 @@ pub(crate) struct LoadNow {
 
 impl Default for LoadCounters {
     fn default() -> Self {
-        Self { in_flight: AtomicU32::new(0), hand: Mutex::default(), began: Instant::now() }
+        let (in_flight, sent) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self { in_flight, sent, hand: Mutex::default(), began: Instant::now() }
     }
 }
 
 impl LoadCounters {
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Requests ever sent; begins anew beyond its range.
+    pub(crate) fn sent(&self) -> u32 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     pub(crate) fn at(&self, now: Instant) -> LoadNow {
@@ -99,6 +107,7 @@ impl LoadCounters {
         let mut hand = self.hand.lock();
         let alone = hand.unanswered == 0;
         self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.sent.fetch_add(1, Ordering::Relaxed);
         hand.recent.add(work.computed, work.prompt, age);
         hand.unanswered += work.computed;
         hand.queued += work.computed;

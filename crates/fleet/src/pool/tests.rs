@@ -5,6 +5,7 @@ use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;
 
 use super::*;
+use crate::breaker::{BreakerSettings, Verdict};
 use crate::card::{Adapter, EngineCard, ServedModel};
 use crate::identity::BlockIdentity;
 use crate::ranks::Configured;
@@ -284,4 +285,66 @@ fn an_answer_that_comes_as_a_whole_stops_queueing_when_its_prefill_should_be_ove
     drop((whole, streamed));
     let seen = (endpoint.in_flight(), endpoint.queued_prefill_tokens(), endpoint.decoding());
     assert_eq!(seen, (0, 0, 0));
+}
+
+/// Whoever finds the only place of a trial taken chooses once all the same: no policy counts a choice
+/// that was not made.
+#[test]
+fn many_at_once_make_one_trial_and_each_one_choice() {
+    const THREADS: u64 = 8;
+    let scene = Scene::new(2, None);
+    let pool = scene.pool(PolicyKind::RoundRobin);
+    let tokens = PromptTokens { prompts: None, count: 1, exact: false, adapter: None, salt: None };
+    let engine = Arc::clone(scene.engines[0].engine());
+    for round in 1..=200 {
+        engine.set_breaker(BreakerSettings { failures: 1, ..BreakerSettings::default() });
+        scene.endpoint(0).send().settle(Verdict::Fault, "broke");
+        engine.mark_unreachable("refused");
+        engine.mark_reachable();
+        let evidence = pool.evidence(&tokens);
+        let start = std::sync::Barrier::new(THREADS as usize);
+        let chosen: Vec<Chosen> = std::thread::scope(|scope| {
+            let one = || {
+                start.wait();
+                pool.choose("m", &evidence, &[]).unwrap()
+            };
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(one)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(pool.state.selecting.lock().decisions(), THREADS * round, "round {round}");
+        let tried =
+            |chosen: &&Chosen| chosen.reservation.endpoint().same_engine(&scene.endpoint(0));
+        assert_eq!(chosen.iter().filter(tried).count(), 1, "round {round}");
+        drop(chosen);
+        // Closed again by an answer, so that the next round opens it.
+        scene.endpoint(0).send().settle(Verdict::Answered, "");
+    }
+}
+
+#[test]
+fn a_place_that_is_not_used_is_given_back_and_any_rank_may_be_tried() {
+    let scene = Scene::new(2, None);
+    let pool = scene.pool(PolicyKind::RoundRobin);
+    let tokens = PromptTokens { prompts: None, count: 1, exact: false, adapter: None, salt: None };
+    let engine = Arc::clone(scene.engines[0].engine());
+    engine.set_breaker(BreakerSettings { failures: 1, ..BreakerSettings::default() });
+    scene.endpoint(0).send().settle(Verdict::Fault, "broke");
+    engine.mark_unreachable("refused");
+    engine.mark_reachable();
+    // In turn: one of two does not go there, and keeps no place.
+    let places: Vec<bool> = (0..2)
+        .map(|_| choose(&pool, &tokens).reservation.endpoint().same_engine(&scene.endpoint(0)))
+        .collect();
+    assert_eq!(places.iter().filter(|tried| **tried).count(), 1, "{places:?}");
+    assert_eq!(pool.exclusion(&scene.endpoint(0), "m"), None);
+    // Ranks of one engine share its breaker and one place.
+    let one = scene.endpoint(0);
+    let members = [Arc::clone(&one), Arc::clone(&one)];
+    let mut exclusions = vec![None, Some(kvasir_balance::Exclusion::HalfOpen)];
+    let trials = Trials::hold(&members, &mut exclusions[..1], &|_| None);
+    assert_eq!(pool.exclusion(&one, "m"), Some(Exclusion::HalfOpen));
+    assert!(trials.take(&one).is_some_and(|place| !place.is_surplus()));
+    let trials = Trials::hold(&members, &mut exclusions, &|_| None);
+    assert_eq!(exclusions, [None, None], "either rank");
+    assert!(trials.take(&scene.endpoint(1)).is_none());
 }

@@ -1,7 +1,11 @@
 //! The pool's door: a request is let in at once, or waits for its turn.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Context;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName};
 use kvasir_balance::digest;
@@ -21,23 +25,34 @@ impl Tries<'_> {
     pub(super) async fn be_let_in(&mut self, door: &Door) -> Option<Chosen> {
         let asker = self.asker(door);
         let tries: &Self = self;
+        let (asked, waits) = (Instant::now(), AtomicBool::new(false));
         let attempt = || {
+            // With the times before, where it was let in and failed.
+            let now = waits.load(Ordering::Relaxed).then(|| asked.elapsed());
+            let waited = tries.log.waited.into_iter().chain(now).reduce(|one, two| one + two);
             let pool = tries.pool_now();
             // Those that are known to be gone are worth a try only where nobody is held.
             if !asker.hold.is_zero() && !pool.is_ready() {
                 return Err(NoRoom::Nobody);
             }
-            let found = match tries.choose_in(&pool, &tries.tried) {
+            let found = match tries.choose_in(&pool, &tries.tried, waited) {
                 // Who could not be connected to may be there again.
                 Err(NoRoom::Nobody) if !asker.hold.is_zero() => {
-                    tries.choose_in(&pool, &tries.still_gone(&pool))
+                    tries.choose_in(&pool, &tries.still_gone(&pool), waited)
                 }
                 found => found,
             };
             found.map(|chosen| (pool, chosen))
         };
-        let Turn { result, waited } =
-            door.admit(|| tries.pool_now().members(), asker, attempt).await;
+        let Turn { result, waited } = {
+            let mut turn = pin!(door.admit(|| tries.pool_now().members(), asker, attempt));
+            let poll = |cx: &mut Context<'_>| {
+                let turn = turn.as_mut().poll(cx);
+                waits.store(true, Ordering::Relaxed);
+                turn
+            };
+            poll_fn(poll).await
+        };
         if let Some(waited) = waited {
             *self.log.waited.get_or_insert_default() += waited;
         }
@@ -50,7 +65,7 @@ impl Tries<'_> {
             // Held for long enough: whatever is there now is tried, as without holding.
             Err(TurnedAway::Nobody) if !asker.hold.is_zero() => {
                 self.go_by(self.pool_now());
-                self.choose_in(&self.pool, &self.tried).ok()
+                self.choose_in(&self.pool, &self.tried, self.log.waited).ok()
             }
             Err(why) => {
                 self.turned_away = Some(why);

@@ -19,11 +19,16 @@ impl Tries<'_> {
     }
 
     fn choose(&self, tried: &[Arc<Endpoint>]) -> Result<Chosen, NoRoom> {
-        self.choose_in(&self.pool, tried)
+        self.choose_in(&self.pool, tried, self.log.waited)
     }
 
-    pub(super) fn choose_in(&self, pool: &Pool, tried: &[Arc<Endpoint>]) -> Result<Chosen, NoRoom> {
-        let evidence = self.plan.evidence_in(pool);
+    pub(super) fn choose_in(
+        &self,
+        pool: &Pool,
+        tried: &[Arc<Endpoint>],
+        waited: Option<Duration>,
+    ) -> Result<Chosen, NoRoom> {
+        let evidence = self.plan.evidence_in(pool, waited);
         match owner(self.plan, pool, &evidence, tried) {
             None | Some(Err(NoRoom::Nobody)) => pool.choose(&self.plan.model, &evidence, tried),
             Some(found) => found,

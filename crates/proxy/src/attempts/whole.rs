@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use kvasir_upstream::{AnswerStream, root_cause};
 
 use super::Answered;
+use crate::relay::Break;
 
 /// Longer answers pass as they come.
 const MOST_HELD: u64 = 1 << 20;
@@ -28,12 +29,12 @@ pub(super) enum Incomplete {
 }
 
 impl Incomplete {
-    /// The code of the error, and the word used in metrics.
-    pub(super) fn as_str(&self) -> &'static str {
+    /// The same of an answer that is streamed, whose words are used.
+    pub(super) fn kind(&self) -> Break {
         match self {
-            Self::Broke(_) => "broke",
-            Self::Idle => "idle_timeout",
-            Self::Deadline => super::REQUEST_TIMEOUT,
+            Self::Broke(_) => Break::Broke,
+            Self::Idle => Break::Idle,
+            Self::Deadline => Break::Deadline,
         }
     }
 

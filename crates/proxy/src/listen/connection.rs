@@ -13,7 +13,6 @@ use http::{HeaderValue, Request, Version, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::unconstrained;
@@ -23,7 +22,7 @@ use super::hub::{Hub, Place};
 use super::protocol::{Spoken, builder};
 use super::settings::ListenSettings;
 use super::stall::WriteStall;
-use super::streams::{Answer, Open, StreamExecutor};
+use super::streams::{Answer, Open};
 use super::tls::Tls;
 use crate::app::App;
 use crate::handle::handle;
@@ -74,12 +73,7 @@ struct Shared {
     app: Arc<App>,
     hub: Arc<Hub>,
     tls: Option<Arc<Tls>>,
-    /// For connections that are not TLS.
-    plain: Builder<StreamExecutor>,
-    http1: Builder<StreamExecutor>,
-    http2: Builder<StreamExecutor>,
-    idle: Duration,
-    stall: Duration,
+    settings: ListenSettings,
 }
 
 impl std::fmt::Debug for Shared {
@@ -95,17 +89,7 @@ impl Connections {
         hub: Arc<Hub>,
         tls: Option<Arc<Tls>>,
     ) -> Self {
-        let plain = if settings.http2 { Spoken::Either } else { Spoken::Http1 };
-        Self(Arc::new(Shared {
-            app,
-            hub,
-            tls,
-            plain: builder(settings, plain),
-            http1: builder(settings, Spoken::Http1),
-            http2: builder(settings, Spoken::Http2),
-            idle: settings.idle_timeout,
-            stall: settings.write_stall,
-        }))
+        Self(Arc::new(Shared { app, hub, tls, settings: settings.clone() }))
     }
 
     /// Serves a connection as a task of its own.
@@ -121,9 +105,10 @@ impl Connections {
 
 impl Shared {
     async fn connection(&self, stream: TcpStream, peer: IpAddr) {
-        let stream = WriteStall::new(stream, self.stall);
+        let stream = WriteStall::new(stream, self.settings.write_stall);
         let Some(tls) = &self.tls else {
-            return self.http(stream, &self.plain, "http", peer).await;
+            let spoken = if self.settings.http2 { Spoken::Either } else { Spoken::Http1 };
+            return self.http(stream, spoken, "http", peer).await;
         };
         let hub = &self.hub;
         let stopped = async {
@@ -135,17 +120,12 @@ impl Shared {
             () = stopped => None,
         };
         let Some((stream, h2)) = accepted else { return };
-        let builder = if h2 { &self.http2 } else { &self.http1 };
-        self.http(stream, builder, "https", peer).await;
+        let spoken = if h2 { Spoken::Http2 } else { Spoken::Http1 };
+        self.http(stream, spoken, "https", peer).await;
     }
 
-    async fn http<S>(
-        &self,
-        stream: S,
-        builder: &Builder<StreamExecutor>,
-        scheme: &'static str,
-        peer: IpAddr,
-    ) where
+    async fn http<S>(&self, stream: S, spoken: Spoken, scheme: &'static str, peer: IpAddr)
+    where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let client = Arc::new(Client {
@@ -173,9 +153,11 @@ impl Shared {
                 Ok::<_, Infallible>(response.map(|body| Answer::new(body, open)))
             }
         });
+        // Made for each connection: how long heads may be can change while the gateway runs.
+        let builder = builder(&self.settings, self.app.max_head_bytes(), spoken);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let mut stopped = pin!(self.hub.stopped());
-        let mut timer = pin!(tokio::time::sleep(self.idle));
+        let mut timer = pin!(tokio::time::sleep(self.settings.idle_timeout));
         let mut watch = Watch::new(self, &client);
         let ended = poll_fn(|cx| {
             loop {
@@ -263,11 +245,15 @@ impl<'a> Watch<'a> {
             match self.phase {
                 Phase::FirstRequest => return self.finish(timer),
                 Phase::Serving if is_idle => return self.finish(timer),
-                Phase::Serving => self.set(timer.as_mut(), Instant::now() + self.shared.idle),
+                Phase::Serving => {
+                    self.set(timer.as_mut(), Instant::now() + self.shared.settings.idle_timeout);
+                }
                 // What a client does not take of an answer that is over is nobody's loss. The
                 // writes of HTTP/1.1 are watched one by one.
                 Phase::Finishing if is_idle && self.speaks_http2() => return Wish::End,
-                Phase::Finishing => self.set(timer.as_mut(), Instant::now() + self.shared.stall),
+                Phase::Finishing => {
+                    self.set(timer.as_mut(), Instant::now() + self.shared.settings.write_stall);
+                }
             }
         }
         Wish::GoOn
@@ -283,7 +269,7 @@ impl<'a> Watch<'a> {
 
     fn finish(&mut self, timer: Pin<&mut Sleep>) -> Wish {
         self.phase = Phase::Finishing;
-        self.set(timer, Instant::now() + self.shared.stall);
+        self.set(timer, Instant::now() + self.shared.settings.write_stall);
         Wish::Finish
     }
 

@@ -14,8 +14,9 @@ use hyper_util::server::conn::auto::Builder;
 use super::settings::ListenSettings;
 use super::streams::StreamExecutor;
 
-/// Header lines of one request.
-pub(crate) const MAX_HEADERS: usize = 100;
+/// Header lines of one request: with those that are added there are no more than 100, which is what
+/// many servers take.
+pub(crate) const MAX_HEADERS: usize = 100 - crate::headers::ADDED;
 /// What a client may send of one body before it is read.
 const STREAM_WINDOW: u32 = 1 << 20;
 /// The same of all bodies of a connection together.
@@ -43,9 +44,13 @@ pub(super) enum Spoken {
 }
 
 /// What serves connections.
-pub(super) fn builder(settings: &ListenSettings, spoken: Spoken) -> Builder<StreamExecutor> {
+pub(super) fn builder(
+    settings: &ListenSettings,
+    max_head_bytes: usize,
+    spoken: Spoken,
+) -> Builder<StreamExecutor> {
     // hyper takes no less.
-    let head_bytes = settings.max_head_bytes.max(8_192);
+    let head_bytes = max_head_bytes.max(8_192);
     let mut builder = Builder::new(StreamExecutor { limit: settings.write_stall });
     builder
         .http1()

@@ -21,8 +21,6 @@ pub struct ListenSettings {
     pub idle_timeout: Duration,
     /// How long a client may read nothing of what is written to it.
     pub write_stall: Duration,
-    /// The largest head of a request, in bytes; longer ones are answered with 431. At least 8192.
-    pub max_head_bytes: usize,
     /// TLS, where clients speak it.
     pub tls: Option<TlsFiles>,
 }
@@ -39,7 +37,6 @@ impl ListenSettings {
             max_concurrent_streams: 256,
             idle_timeout: Duration::from_secs(75),
             write_stall: Duration::from_secs(60),
-            max_head_bytes: crate::DEFAULT_HEAD_BYTES,
             tls: None,
         }
     }

@@ -18,18 +18,17 @@ pub(crate) enum Break {
 }
 
 impl Break {
-    /// The word used in metrics.
+    /// The word used for causes in metrics, as those of attempts that failed before an answer began.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Broke => "broke",
-            Self::Idle => "idle_timeout",
-            Self::Deadline => "deadline",
             Self::NoDone => "no_done",
+            Self::Idle | Self::Deadline => self.code(),
         }
     }
 
-    /// The `code` of the error.
-    fn code(self) -> &'static str {
+    /// The `code` of the error, which is also the request's outcome.
+    pub(crate) const fn code(self) -> &'static str {
         match self {
             Self::Broke => "engine_broke_off",
             Self::Idle => "idle_timeout",

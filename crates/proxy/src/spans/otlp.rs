@@ -74,6 +74,7 @@ impl Maker<'_> {
         attributes.decided(ended.decision);
         attributes.text("kvasir.outcome", ended.outcome);
         attributes.number("kvasir.attempts", ended.attempts.into());
+        attributes.number_of("kvasir.waited_ms", ended.waited_ms);
         let code = (ended.status >= 500).then(|| ended.status.to_string());
         let error = ended.broken.or(code.as_deref());
         attributes.some("error.type", error);

@@ -96,6 +96,8 @@ pub(crate) struct Ended {
     pub(crate) decision: Option<Decided>,
     pub(crate) tokens: &'static str,
     pub(crate) attempts: u32,
+    /// How long it waited for room, in milliseconds, where it did.
+    pub(crate) waited_ms: Option<u64>,
     pub(crate) reported_prompt_tokens: Option<u64>,
     pub(crate) reported_cached_tokens: Option<u64>,
 }

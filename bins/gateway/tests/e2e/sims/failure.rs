@@ -1,6 +1,6 @@
 //! Simulated engines that die and come back.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::json;
 
@@ -35,7 +35,7 @@ async fn a_holder_that_dies_in_the_middle_of_a_stream() {
     let warm = ask(&gateway, &prompt, 1).await;
     assert_eq!((warm.agreed(), &warm.decision.endpoint), (192, &sims[0].url()));
     gateway.until_idle().await;
-    let line = gateway.access_line(|line| line["outcome"] == "engine_broke").await;
+    let line = gateway.access_line(|line| line["outcome"] == "engine_broke_off").await;
     assert_eq!((&line["status"], &line["attempts"]), (&json!(200), &json!(1)), "{line}");
 }
 
@@ -52,7 +52,7 @@ async fn engines_that_are_all_down_are_used_again_when_they_are_back() {
     for _ in 0..3 {
         let asked = Instant::now();
         let response = gateway.post(COMPLETIONS, &completion(&prompt)).await;
-        assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
         assert_eq!(response.status, 503, "{}", response.text());
         assert_eq!(response.head.header("content-type"), Some("application/json"));
         assert_eq!(response.json()["error"]["code"], "no_endpoint");

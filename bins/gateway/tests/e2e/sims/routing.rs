@@ -18,7 +18,10 @@ async fn ask_either(gateway: &Gateway, prompt: &[u32], streamed: bool) -> Answer
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_warm_prompt_goes_to_its_holder_with_the_overlap_the_engine_reports() {
-    for policy in ["latency", "precise_cache_aware"] {
+    // Choices that do not depend on how fast the machine was a moment ago: an engine is timed by the first
+    // token of streams, and one that was slow is dearer, whatever it holds.
+    let by_overlap = json!({"name": "precise_cache_aware", "blend": "off", "relief": "off", "cold_seed_every": 0});
+    for (policy, both) in [(json!("latency"), false), (by_overlap, true)] {
         let sims = Sim::several(3, 600, FAST).await;
         // Pages are read all the time: one that shows a request just sent must not make its engine
         // look busy with somebody else's.
@@ -27,12 +30,12 @@ async fn a_warm_prompt_goes_to_its_holder_with_the_overlap_the_engine_reports() 
         for (first, length, streamed) in
             [(1, 70, false), (10_001, 300, true), (20_001, 64, false), (30_001, 65, true)]
         {
-            let prompt = ids(first, length);
+            let (prompt, streamed) = (ids(first, length), streamed && both);
             let cold = ask_either(&gateway, &prompt, streamed).await;
             assert_eq!(cold.agreed(), 0, "{cold:?}");
             let holder = by_url(&sims, &cold.decision.endpoint);
             holder.settle(&gateway).await;
-            for streamed in [streamed, !streamed] {
+            for streamed in [streamed, !streamed && both] {
                 let warm = ask_either(&gateway, &prompt, streamed).await;
                 assert_eq!(warm.decision.endpoint, holder.url(), "{warm:?}");
                 assert_eq!(warm.agreed(), u64::from((length - 1) / 16 * 16));

@@ -36,6 +36,7 @@ fn ended(started: Instant) -> Ended {
         decision: Some(decided(48)),
         tokens: "exact",
         attempts: 2,
+        waited_ms: Some(7),
         reported_prompt_tokens: Some(50),
         reported_cached_tokens: None,
     }
@@ -102,14 +103,14 @@ fn an_answer_that_breaks_is_an_error_of_server_and_engine() {
     let (status, first_data, error) = (None, None, None);
     record.attempts.push(Attempt { id: 7, url, rank: Some(3), phase, status, first_data, error });
     record.answered(200, began);
-    let broken = Some("engine_broke");
-    record.end(Ended { outcome: "engine_broke", broken, ..ended(began) }, began + ms(1));
+    let broken = Some("engine_broke_off");
+    record.end(Ended { outcome: "engine_broke_off", broken, ..ended(began) }, began + ms(1));
     let body = parsed(record);
     let [server, _, _, upstream] = &spans_in(&body)[..] else { panic!("{body}") };
     for span in [server, upstream] {
-        assert_eq!(span["status"], json!({"code": 2, "message": "engine_broke"}));
+        assert_eq!(span["status"], json!({"code": 2, "message": "engine_broke_off"}));
         let attributes = span["attributes"].as_array().unwrap();
-        assert!(attributes.contains(&text("error.type", "engine_broke")), "{span}");
+        assert!(attributes.contains(&text("error.type", "engine_broke_off")), "{span}");
     }
     let attributes = upstream["attributes"].as_array().unwrap();
     for expected in [
