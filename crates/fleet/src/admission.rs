@@ -14,14 +14,16 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 pub use self::door::{AdmissionSpec, Door, Unread};
-pub(crate) use self::door::{ring, ring_all};
+pub(crate) use self::door::{ring, ring_all, ring_engine};
 pub use self::limits::{EndpointLimits, Limits, Most};
 use self::pace::Pace;
 use self::queue::{Place, Queue, Waiting};
@@ -127,7 +129,7 @@ pub(crate) struct Tally {
 /// The queue of one pool.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    spec: QueueSpec,
+    spec: ArcSwap<QueueSpec>,
     began: Instant,
     queue: Mutex<State>,
     /// Requests in the queue or on their way through it.
@@ -189,11 +191,17 @@ impl Admission {
                 pace: Pace::default(),
                 tally: Tally::default(),
             }),
-            spec,
+            spec: ArcSwap::from_pointee(spec),
             waiting: AtomicUsize::new(0),
             bells: AtomicU64::new(0),
             passes: AtomicU64::new(0),
         }
+    }
+
+    /// Has other places, and another wait, from now on. Who waits keeps its place.
+    pub(crate) fn configure(&self, spec: QueueSpec) {
+        self.queue.lock().queue.set_limit(spec.places);
+        self.spec.store(Arc::new(spec));
     }
 
     /// How many wait.
@@ -262,7 +270,7 @@ impl Admission {
     /// Whether it cannot even wait.
     fn refuses(&self, asker: Asker, why: NoRoom) -> Option<TurnedAway> {
         match why {
-            NoRoom::Full | NoRoom::FullForIt | NoRoom::FullForAll if self.spec.places == 0 => {
+            NoRoom::Full | NoRoom::FullForIt | NoRoom::FullForAll if self.spec.load().places == 0 => {
                 let mut state = self.queue.lock();
                 state.tally.overloaded += 1;
                 Some(TurnedAway::Overloaded { retry_after: state.until_room(self.now()) })
@@ -278,7 +286,7 @@ impl Admission {
 
     fn patience(&self, asker: Asker, why: NoRoom) -> Duration {
         let most = match why {
-            NoRoom::Full | NoRoom::FullForIt | NoRoom::FullForAll => self.spec.max_wait,
+            NoRoom::Full | NoRoom::FullForIt | NoRoom::FullForAll => self.spec.load().max_wait,
             NoRoom::Nobody => asker.hold,
         };
         asker.patience.map_or(most, |patience| patience.min(most))

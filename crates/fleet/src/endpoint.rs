@@ -23,6 +23,7 @@ use crate::parity::hits::HitParity;
 use crate::pending::PendingSlot;
 use crate::pool::Shared;
 use crate::rank_stream::RankStream;
+use crate::retired::Former;
 use crate::signals::Signals;
 use crate::spec::AdminState;
 
@@ -249,8 +250,13 @@ impl Endpoint {
         kvasir_balance::foreign_waiting(signals.running, signals.waiting, own_in_flight)
     }
 
-    pub(crate) fn load(&self) -> &LoadCounters {
+    pub(crate) fn load(&self) -> &Arc<LoadCounters> {
         &self.load
+    }
+
+    /// What its engine has in hand besides what its endpoints have.
+    pub(crate) fn former(&self) -> Arc<Former> {
+        self.engine.former()
     }
 
     /// The prompts that are being computed there.

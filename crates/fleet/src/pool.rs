@@ -110,7 +110,9 @@ impl Pool {
         shared: Shared,
         state: PoolState,
     ) -> Self {
-        let members = ArcSwap::from_pointee(members_of(&engines));
+        let members = members_of(&engines);
+        state.selecting.know(&members);
+        let members = ArcSwap::from_pointee(members);
         let states = Vec::new();
         Self { model, authorization, timeouts, engines, members, states, shared, state, door: None }
     }
@@ -180,7 +182,9 @@ impl Pool {
 
     /// Looks which endpoints its engines have now.
     pub(crate) fn refresh(&self) {
-        self.members.store(Arc::new(members_of(&self.engines)));
+        let members = members_of(&self.engines);
+        self.state.selecting.know(&members);
+        self.members.store(Arc::new(members));
     }
 
     /// Its tokenizer.
@@ -390,10 +394,11 @@ impl Pool {
         let claim = evidence.keys(place).and_then(|keys| member.pending().begin(keys));
         let prediction = evidence.members.get(place).ok_or(NoRoom::Nobody)?.prediction;
         let reservation = Reservation::new(Arc::clone(member), work, claim, prediction.ok());
+        state.forget_if_gone(member);
         drop(state);
         self.warn_of(&chosen.notes);
         let traits = &evidence.traits;
-        let watch = self.state.selecting.watch(id, candidate.id, tokens, traits, keys.cloned());
+        let watch = self.state.selecting.watch(id, member, tokens, traits, keys.cloned());
         let decision = Decision {
             id: self.state.selecting.log().map(|_| id),
             policy: chosen.policy,
