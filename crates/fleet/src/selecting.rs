@@ -142,6 +142,12 @@ impl Selecting {
         &self.sessions
     }
 
+    /// Of how many endpoints it knows the lives.
+    #[cfg(test)]
+    pub(crate) fn remembers(&self) -> usize {
+        self.state.lock().lives.len()
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
