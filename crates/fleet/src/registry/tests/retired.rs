@@ -93,8 +93,7 @@ async fn requests_at_a_rank_that_is_gone_are_counted_until_they_end() {
         vec![spec]
     };
     let first = start(ranks(2));
-    let held: Vec<Reservation> =
-        (0..2).map(|_| send(&first.pools()[0], 10).unwrap()).collect();
+    let held: Vec<Reservation> = (0..2).map(|_| send(&first.pools()[0], 10).unwrap()).collect();
     let (second, _) = reload(&first, ranks(1));
     assert_eq!((second.endpoints().len(), second.in_flight()), (1, 2));
     assert!(page(&second).contains("rank=\"1\""));
