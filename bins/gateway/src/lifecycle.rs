@@ -1,13 +1,14 @@
-//! How a gateway ends: signals, the order of a stop, and what it ends with.
+//! How a gateway ends: the order of a stop, and what it ends with.
 
-use std::future::{Future, pending};
+use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use kvasir_proxy::App;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::signals::Stops;
 
 /// How a gateway ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,59 +17,6 @@ pub(crate) enum End {
     Clean,
     /// Requests were cut off.
     Cut,
-}
-
-/// SIGINT and SIGTERM, from the first moment on.
-pub(crate) struct Stops {
-    terminate: Option<Signal>,
-    interrupt: Option<Signal>,
-}
-
-impl Stops {
-    /// Must be called within a tokio runtime.
-    pub(crate) fn new() -> Self {
-        Self {
-            terminate: waited_for(SignalKind::terminate(), "SIGTERM"),
-            interrupt: waited_for(SignalKind::interrupt(), "SIGINT"),
-        }
-    }
-
-    /// The next one.
-    pub(crate) async fn next(&mut self) {
-        tokio::select! {
-            () = next(&mut self.terminate) => {}
-            () = next(&mut self.interrupt) => {}
-        }
-    }
-}
-
-/// SIGHUP, from the first moment on.
-pub(crate) struct Hangups(Option<Signal>);
-
-impl Hangups {
-    /// Must be called within a tokio runtime.
-    pub(crate) fn new() -> Self {
-        Self(waited_for(SignalKind::hangup(), "SIGHUP"))
-    }
-
-    /// The next one.
-    pub(crate) async fn next(&mut self) {
-        next(&mut self.0).await;
-    }
-}
-
-fn waited_for(kind: SignalKind, name: &str) -> Option<Signal> {
-    signal(kind).map_err(|error| tracing::warn!(%error, name, "a signal cannot be waited for")).ok()
-}
-
-async fn next(signal: &mut Option<Signal>) {
-    let came = match signal {
-        Some(signal) => signal.recv().await.is_some(),
-        None => false,
-    };
-    if !came {
-        pending::<()>().await;
-    }
 }
 
 /// How long a stop may take: `delay` while connections are still accepted and `/readyz` says 503,

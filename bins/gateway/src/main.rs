@@ -7,6 +7,7 @@ mod client_keys;
 mod lifecycle;
 mod reload;
 mod serve;
+mod signals;
 mod spec;
 mod telemetry;
 mod url_mode;
@@ -17,6 +18,7 @@ use clap::Parser;
 
 use crate::args::{Args, Command};
 use crate::lifecycle::End;
+use crate::signals::Hangups;
 
 /// Requests were cut off.
 const CUT: u8 = 1;
@@ -25,6 +27,13 @@ const BAD_CONFIG: u8 = 78;
 
 fn main() -> ExitCode {
     let Args { command: Command::Serve(args) } = Args::parse();
+    let runtime = match serve::runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error, 1),
+    };
+    // While the configuration is read a stop needs no order, and ends the process as ever; that it is
+    // to be read anew is no reason to end.
+    let hangups = runtime.block_on(async { Hangups::wait() });
     let (config, text) = match args.config() {
         Ok(read) => read,
         Err(error) => return fail(&error, BAD_CONFIG),
@@ -42,7 +51,7 @@ fn main() -> ExitCode {
         Ok(keys) => keys,
         Err(error) => return fail(&error, BAD_CONFIG),
     };
-    match serve::run(config, text, fleet, keys, args) {
+    match serve::run(runtime, hangups, config, text, fleet, keys, args) {
         Ok(End::Clean) => ExitCode::SUCCESS,
         Ok(End::Cut) => ExitCode::from(CUT),
         Err(error) if serve::is_bad_config(&error) => fail(&error, BAD_CONFIG),

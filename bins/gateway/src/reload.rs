@@ -13,7 +13,8 @@ use kvasir_proxy::{App, ClientKeys};
 
 use crate::args::ServeArgs;
 use crate::client_keys::Keyring;
-use crate::lifecycle::{Hangups, StopTimes};
+use crate::lifecycle::StopTimes;
+use crate::signals::Hangups;
 use crate::{client_keys, spec};
 
 /// How often the file is looked at.
@@ -133,7 +134,10 @@ impl Reloader {
             Ok(reloaded) => reloaded,
             Err(error) => return refused(path, &error.into()),
         };
-        let (fleet, changes) = reloaded;
+        let (fleet, mut changes) = reloaded;
+        // What the fleet was given of them is among these.
+        let settings = config.changed_since(&self.running.load());
+        changes.settings = settings.into_iter().map(str::to_owned).collect();
         self.app.reload(spec::settings(&config, keys.clone()), fleet);
         self.keyring = Keyring::new(&config, keys);
         for difference in differences(&self.text, &text).iter().take(MOST_NAMED) {

@@ -9,12 +9,14 @@ use kvasir_fleet::{DecisionLog, Fleet, FleetSpec};
 use kvasir_inventory::Inventory;
 use kvasir_kv_hash::KeySpace;
 use kvasir_proxy::{App, ClientKeys, ListenError, Listener, Spans, serve};
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::args::ServeArgs;
 use crate::client_keys::Keyring;
-use crate::lifecycle::{End, Hangups, Stops, until_stopped};
+use crate::lifecycle::{End, until_stopped};
 use crate::reload::Reloader;
+use crate::signals::{Hangups, Stops};
 use crate::{spec, telemetry, url_mode};
 
 /// How long what was cut off may take to say so in the log.
@@ -26,9 +28,16 @@ const LAST_SPANS: Duration = Duration::from_secs(1);
 /// `serve` bounds a stop by itself; the times of the configuration, which may change, are kept here.
 const NO_BOUND: Duration = Duration::from_secs(u32::MAX as u64);
 
+/// What everything runs on.
+pub(crate) fn runtime() -> Result<Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
 /// Serves until SIGINT or SIGTERM: `fleet`, or what is found at the URLs where there are any. `text` is
 /// that of the configuration file.
 pub(crate) fn run(
+    runtime: Runtime,
+    hangups: Hangups,
     config: Config,
     text: String,
     fleet: FleetSpec,
@@ -40,15 +49,16 @@ pub(crate) fn run(
     let span_settings = spec::spans(&config)?;
     let space = KeySpace::new(spec::random()?);
     let inventory = Arc::new(Inventory::new(space, spec::limits(&config)));
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let metrics_page = telemetry::with_tasks(Arc::clone(&metrics.page), runtime.handle());
     let ended = runtime.block_on(async move {
+        // Before anybody can connect: from the first connection on there is something to be ended in
+        // good order.
+        let stops = Stops::wait();
         let listener = Listener::bind(&spec::listen_settings(&config))?;
         tokio::spawn(metrics.keep_up());
         if let Some(watching) = listener.watch_tls() {
             tokio::spawn(watching);
         }
-        let hangups = Hangups::new();
         let settings = spec::settings(&config, keys.clone());
         let spans = span_settings.map(Spans::start);
         let keys = Keyring::new(&config, keys);

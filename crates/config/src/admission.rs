@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::HeaderName;
 use serde::Deserialize;
 
-/// An hour: nobody waits longer in a queue.
-const MOST_MS: u64 = 3_600_000;
+use crate::bounds::HOUR_MS;
+
 /// Requests that wait are kept in memory.
 const MOST_PLACES: usize = 100_000;
 /// More than any fleet has in hand.
@@ -115,11 +115,11 @@ impl AdmissionConfig {
         if self.queue.places > MOST_PLACES {
             return fail("queue.places", format!("must be 0 to {MOST_PLACES}"));
         }
-        if !(1..=MOST_MS).contains(&self.queue.max_wait_ms) {
-            return fail("queue.max_wait_ms", format!("must be 1 to {MOST_MS} (an hour)"));
+        if !(1..=HOUR_MS).contains(&self.queue.max_wait_ms) {
+            return fail("queue.max_wait_ms", format!("must be 1 to {HOUR_MS} (an hour)"));
         }
-        if self.hold_ms > MOST_MS {
-            return fail("hold_ms", format!("must be 0 to {MOST_MS} (an hour)"));
+        if self.hold_ms > HOUR_MS {
+            return fail("hold_ms", format!("must be 0 to {HOUR_MS} (an hour)"));
         }
         if self.hold_ms > 0 && self.queue.places == 0 {
             return fail("hold_ms", "who is held waits in the queue: `queue.places`".to_owned());

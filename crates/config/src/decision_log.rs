@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
+use crate::bounds::MOST_FILE_BYTES;
+
 /// Below this a file would hold a few decisions only.
 const LEAST_BYTES: u64 = 64 << 10;
 /// One is written, and at least one is there to be read.
@@ -18,7 +20,7 @@ pub struct DecisionLogConfig {
     /// The directory, of one gateway alone. Each pool has files of its own there.
     #[serde(deserialize_with = "directory")]
     pub directory: PathBuf,
-    /// A file of so many bytes is followed by the next. Default 256 MiB; at least 64 KiB.
+    /// A file of so many bytes is followed by the next. Default 256 MiB; 64 KiB to 1 TiB.
     #[serde(default = "max_bytes", deserialize_with = "enough_bytes")]
     pub max_bytes: u64,
     /// Files kept of each pool. Default 8; from 2 to 10,000.
@@ -54,6 +56,10 @@ fn enough_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Er
     let bytes = u64::deserialize(deserializer)?;
     if bytes < LEAST_BYTES {
         let message = format!("{bytes} bytes are too few: at least {LEAST_BYTES}");
+        return Err(de::Error::custom(message));
+    }
+    if bytes > MOST_FILE_BYTES {
+        let message = format!("{bytes} bytes are too many: at most {MOST_FILE_BYTES}");
         return Err(de::Error::custom(message));
     }
     Ok(bytes)

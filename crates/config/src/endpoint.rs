@@ -8,6 +8,8 @@ use serde::de::{self, Deserializer};
 
 /// More data-parallel ranks than any engine has.
 const MAX_RANKS: u32 = 1024;
+/// A hundred times a full share.
+const MAX_WEIGHT: u32 = 10_000;
 
 /// In place of an address: the events are fetched.
 const POLL: &str = "poll";
@@ -65,7 +67,7 @@ pub struct EndpointConfig {
     #[serde(default)]
     pub rank: Option<u32>,
     /// Its share of the load in percent of a full one's, for policies that go by weights. Default
-    /// 100; 0 counts as 1.
+    /// 100; 0 counts as 1; up to 10000. One engine has one weight in all its pools.
     #[serde(default = "full")]
     pub weight: u32,
     /// Whether requests may go there. Default `active`.
@@ -193,6 +195,9 @@ impl EndpointConfig {
         }
         if self.events.is_none() && (self.replay.is_some() || self.bind) {
             return fail("events", "is needed where `replay` or `bind` is given");
+        }
+        if self.weight > MAX_WEIGHT {
+            return fail("weight", &format!("must be 0 to {MAX_WEIGHT}"));
         }
         match self.ranks {
             Some(ranks) if !(1..=MAX_RANKS).contains(&ranks) => {

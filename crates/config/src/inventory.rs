@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
+use crate::bounds::{MOST_MEMORY_BYTES, within};
+
 /// Below this the picture of a single engine would be worth nothing.
 const LEAST_BYTES: usize = 1 << 20;
 /// The same for one endpoint's share.
@@ -13,7 +15,7 @@ const LEAST_ENDPOINT_BYTES: usize = 64 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InventoryConfig {
-    /// Bytes in all. Default 4 GiB, some 10^8 blocks; at least 1 MiB.
+    /// Bytes in all. Default 4 GiB, some 10^8 blocks; 1 MiB to 16 TiB.
     #[serde(deserialize_with = "bytes")]
     pub max_bytes: usize,
     /// Bytes that one endpoint (a rank of an engine, where it has several) may be charged for, at
@@ -36,6 +38,7 @@ impl InventoryConfig {
     }
 
     pub(crate) fn check(&self) -> Result<(), (String, String)> {
+        within("max_bytes", &self.max_bytes, &LEAST_BYTES, &MOST_MEMORY_BYTES)?;
         if self.endpoint_bytes() > self.max_bytes {
             let message = format!("must not be above `max_bytes` ({})", self.max_bytes);
             return Err(("max_endpoint_bytes".to_owned(), message));

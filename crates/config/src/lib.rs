@@ -8,6 +8,9 @@
 //! the policies and of the engines' hash algorithms.
 
 mod admission;
+mod bounds;
+mod changed;
+mod check;
 mod client_keys;
 mod connections;
 mod decision_log;
@@ -19,6 +22,7 @@ mod identity;
 mod inventory;
 mod listener;
 mod model;
+mod pool;
 mod resilience;
 mod secret;
 mod timeouts;
@@ -34,7 +38,8 @@ pub use self::error::ConfigError;
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
 pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
-pub use self::model::{Config, LogConfig, LogFormat, PoolConfig, TokenParity};
+pub use self::model::{Config, LogConfig, LogFormat};
+pub use self::pool::{PoolConfig, TokenParity};
 pub use self::resilience::{HealthConfig, RetriesConfig};
 pub use self::secret::Secret;
 pub use self::timeouts::{PoolTimeouts, TimeoutsConfig};

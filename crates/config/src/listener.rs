@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
+use crate::bounds::DAY_S;
+
 /// Connections beyond any machine's file descriptors.
 const MOST_CONNECTIONS: usize = 1 << 20;
 /// Each may cost a head and a buffer.
 const MOST_STREAMS: u32 = 65_536;
-/// A day.
-const MOST_SECONDS: u64 = 86_400;
 
 /// How clients are served.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -118,7 +118,7 @@ fn streams<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> 
 }
 
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    within(u64::deserialize(deserializer)?, 1, MOST_SECONDS)
+    within(u64::deserialize(deserializer)?, 1, DAY_S)
 }
 
 fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::bounds::within;
+
 /// When a request is sent to another engine.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -50,18 +52,6 @@ impl Default for HealthConfig {
             probe_timeout_ms: 2_000,
         }
     }
-}
-
-fn within<T: PartialOrd + std::fmt::Display>(
-    key: &str,
-    value: &T,
-    least: &T,
-    most: &T,
-) -> Result<(), (String, String)> {
-    if value < least || value > most {
-        return Err((key.to_owned(), format!("must be {least} to {most}")));
-    }
-    Ok(())
 }
 
 impl RetriesConfig {

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-/// A day: longer than anything is waited for.
-const MOST_MS: u64 = 86_400_000;
+use crate::bounds::DAY_MS;
 
 /// How long the phases of a request may take at an engine. Each has its own error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -86,8 +85,8 @@ impl TimeoutsConfig {
             ("idle_ms", self.idle_ms),
             ("request_ms", self.request_ms),
         ] {
-            if !(1..=MOST_MS).contains(&value) {
-                return Err((key, format!("must be from 1 to {MOST_MS} (a day)")));
+            if !(1..=DAY_MS).contains(&value) {
+                return Err((key, format!("must be from 1 to {DAY_MS} (a day)")));
             }
         }
         Ok(())

@@ -3,29 +3,18 @@
 use std::sync::Arc;
 
 use kvasir_fleet::Origin;
-use kvasir_fleet::{EngineCard, EngineClient, EventSource};
+use kvasir_fleet::{EngineCard, EngineClient, EngineKind, EventSource};
 use kvasir_kv_hash::vllm;
 use kvasir_prompt::Renderer;
 
-/// The engines told apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EngineKind {
-    Vllm,
-    Sglang,
-    TrtLlm,
-    LlamaCpp,
-    Unknown,
-}
-
-impl EngineKind {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Vllm => "vllm",
-            Self::Sglang => "sglang",
-            Self::TrtLlm => "trtllm",
-            Self::LlamaCpp => "llama.cpp",
-            Self::Unknown => "unknown engine",
-        }
+/// What an engine is called in reports.
+pub(crate) fn name_of(kind: EngineKind) -> &'static str {
+    match kind {
+        EngineKind::Vllm => "vllm",
+        EngineKind::Sglang => "sglang",
+        EngineKind::TrtLlm => "trtllm",
+        EngineKind::LlamaCpp => "llama.cpp",
+        EngineKind::Other => "unknown engine",
     }
 }
 
@@ -73,8 +62,8 @@ impl Facts {
     /// Its name and version, such as `vllm 0.32.0`.
     pub(crate) fn engine(&self) -> String {
         match &self.version {
-            Some(version) => format!("{} {version}", self.kind.as_str()),
-            None => self.kind.as_str().to_owned(),
+            Some(version) => format!("{} {version}", name_of(self.kind)),
+            None => name_of(self.kind).to_owned(),
         }
     }
 }

@@ -4,10 +4,10 @@ mod engine;
 mod reach;
 
 use http::StatusCode;
-use kvasir_fleet::{EngineCard, EngineClient, ServedModel, samples};
+use kvasir_fleet::{EngineCard, EngineClient, EngineKind, ServedModel, samples};
 
 use self::engine::Identity;
-use crate::facts::{CacheConfig, EngineKind, Facts};
+use crate::facts::{CacheConfig, Facts};
 use crate::report::{Leg, LegName};
 use crate::shown::{list, shown};
 use crate::target::Target;
@@ -160,7 +160,7 @@ fn prefix_caching(identity: &Identity, cache: &CacheConfig) -> Leg {
             "llama.cpp reuses prompts by slot, which it does not tell over HTTP",
             "see that the server was not started with --no-cache-prompt",
         ),
-        EngineKind::Unknown => {
+        EngineKind::Other => {
             Leg::unknown(leg, "an unknown engine: there is nothing to ask", "see leg `engine`")
         }
     }

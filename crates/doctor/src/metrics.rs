@@ -1,9 +1,9 @@
 //! The metric families the gateway reads.
 
 use http::StatusCode;
-use kvasir_fleet::samples;
+use kvasir_fleet::{EngineKind, samples};
 
-use crate::facts::{EngineKind, Facts};
+use crate::facts::{Facts, name_of};
 use crate::probe::Probed;
 use crate::report::{Leg, LegName};
 use crate::shown::{list, shown};
@@ -44,7 +44,7 @@ pub(crate) async fn legs(facts: &Facts, probed: &Probed, legs: &mut Vec<Leg>) {
             format!(
                 "the gateway reads vLLM's families only; of {} it knows the load that it sends \
                  itself",
-                kind.as_str()
+                name_of(kind)
             ),
             "send all requests for this engine through the gateway",
         ),

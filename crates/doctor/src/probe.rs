@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
-use kvasir_fleet::EngineClient;
+use kvasir_fleet::{EngineClient, EngineKind};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::oracle::{Counters, Oracle};
 use self::plan::{Ids, Plan, Prompt};
-use crate::facts::{EngineKind, Facts};
+use crate::facts::Facts;
 use crate::stream::Listener;
 use crate::target::Target;
 

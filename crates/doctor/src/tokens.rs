@@ -7,13 +7,14 @@ mod judge;
 
 use std::sync::Arc;
 
+use kvasir_fleet::EngineKind;
 use kvasir_prompt::{Api, Renderer, Unrouted};
 
 use self::ask::Unanswered;
 use self::cases::Case;
 use self::find::Found;
 use self::judge::Tally;
-use crate::facts::{EngineKind, Facts};
+use crate::facts::Facts;
 use crate::report::{Leg, LegName, Verdict};
 use crate::target::Target;
 

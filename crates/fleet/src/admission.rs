@@ -13,29 +13,27 @@ mod pace;
 mod queue;
 #[cfg(test)]
 mod tests;
+mod waiter;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 pub use self::door::{AdmissionSpec, Door, Unread};
-pub(crate) use self::door::{ring, ring_all};
+pub(crate) use self::door::{ring, ring_all, ring_engine};
 pub use self::limits::{EndpointLimits, Limits, Most};
 use self::pace::Pace;
-use self::queue::{Place, Queue, Waiting};
+use self::queue::Queue;
+use self::waiter::{MAX_PASSES, Waiter};
 
 /// The longest `retry-after`.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// How many that can do nothing with room pass it on at one bell: each of them costs a choice. The
-/// next bell goes on behind them, so that everybody's turn comes.
-const MAX_PASSES: u64 = 64;
 /// So many of those that tried at a bell that came to that are tried again at the next, before others.
 const FIRST_AGAIN: usize = 32;
-/// So many may be served before one that found too little room for itself; then what becomes free
-/// is kept for it.
-const MAX_OVERTAKEN: u64 = 32;
 
 /// Requests that wait at any door: where there is none, a bell need not ring.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
@@ -127,7 +125,7 @@ pub(crate) struct Tally {
 /// The queue of one pool.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    spec: QueueSpec,
+    spec: ArcSwap<QueueSpec>,
     began: Instant,
     queue: Mutex<State>,
     /// Requests in the queue or on their way through it.
@@ -147,36 +145,6 @@ struct State {
     tally: Tally,
 }
 
-/// One that waits. However it ends, its place is free.
-struct Waiter<'a> {
-    admission: &'a Admission,
-    asker: Asker,
-    place: Option<Place>,
-    came: Duration,
-    /// The last bell it knows of.
-    heard: u64,
-    /// How many had been served when it first found too little room.
-    failed_at: Option<u64>,
-    /// What became of its last attempt.
-    tried: Tried,
-    /// What became of it is counted.
-    ended: bool,
-    /// It was called and served: it has no place any more.
-    has_left: bool,
-}
-
-/// What came of an attempt in vain, for those behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tried {
-    No,
-    /// They may have better luck, and are tried first until the next bell.
-    Passed,
-    /// There is no room for anybody.
-    Full,
-    /// What room there is, is kept for it.
-    Keeps,
-}
-
 // === impl Admission ===
 
 impl Admission {
@@ -189,11 +157,17 @@ impl Admission {
                 pace: Pace::default(),
                 tally: Tally::default(),
             }),
-            spec,
+            spec: ArcSwap::from_pointee(spec),
             waiting: AtomicUsize::new(0),
             bells: AtomicU64::new(0),
             passes: AtomicU64::new(0),
         }
+    }
+
+    /// Has other places, and another wait, from now on. Who waits keeps its place.
+    pub(crate) fn configure(&self, spec: QueueSpec) {
+        self.queue.lock().queue.set_limit(spec.places);
+        self.spec.store(Arc::new(spec));
     }
 
     /// How many wait.
@@ -255,14 +229,15 @@ impl Admission {
         }
         let mut waiter = Waiter::new(self, asker);
         let result = waiter.wait(why, attempt).await;
-        let waited = waiter.place.map(|_| self.now().saturating_sub(waiter.came));
-        Turn { result, waited }
+        Turn { result, waited: waiter.waited() }
     }
 
     /// Whether it cannot even wait.
     fn refuses(&self, asker: Asker, why: NoRoom) -> Option<TurnedAway> {
         match why {
-            NoRoom::Full | NoRoom::FullForIt | NoRoom::FullForAll if self.spec.places == 0 => {
+            NoRoom::Full | NoRoom::FullForIt | NoRoom::FullForAll
+                if self.spec.load().places == 0 =>
+            {
                 let mut state = self.queue.lock();
                 state.tally.overloaded += 1;
                 Some(TurnedAway::Overloaded { retry_after: state.until_room(self.now()) })
@@ -278,7 +253,7 @@ impl Admission {
 
     fn patience(&self, asker: Asker, why: NoRoom) -> Duration {
         let most = match why {
-            NoRoom::Full | NoRoom::FullForIt | NoRoom::FullForAll => self.spec.max_wait,
+            NoRoom::Full | NoRoom::FullForIt | NoRoom::FullForAll => self.spec.load().max_wait,
             NoRoom::Nobody => asker.hold,
         };
         asker.patience.map_or(most, |patience| patience.min(most))
@@ -286,186 +261,6 @@ impl Admission {
 
     fn now(&self) -> Duration {
         self.began.elapsed()
-    }
-}
-
-// === impl Waiter ===
-
-impl<'a> Waiter<'a> {
-    fn new(admission: &'a Admission, asker: Asker) -> Self {
-        WAITING.fetch_add(1, Ordering::SeqCst);
-        admission.waiting.fetch_add(1, Ordering::SeqCst);
-        // From here on bells are rung; what was set free before them is seen by the next attempt.
-        fence(Ordering::SeqCst);
-        let heard = admission.bells.load(Ordering::SeqCst);
-        let came = admission.now();
-        Self {
-            admission,
-            asker,
-            place: None,
-            came,
-            heard,
-            failed_at: None,
-            tried: Tried::No,
-            ended: false,
-            has_left: false,
-        }
-    }
-
-    /// `tried` says what came of the attempt before, where there was one.
-    async fn wait<T>(
-        &mut self,
-        tried: Option<NoRoom>,
-        mut attempt: impl FnMut() -> Result<T, NoRoom>,
-    ) -> Result<T, TurnedAway> {
-        let mut why = tried.unwrap_or(NoRoom::Full);
-        if tried.is_some() && !self.admission.patience(self.asker, why).is_zero() {
-            match attempt() {
-                Ok(found) => {
-                    self.ended = true;
-                    return Ok(found);
-                }
-                Err(none) => why = none,
-            }
-        }
-        loop {
-            let patience = self.admission.patience(self.asker, why);
-            let left = patience.saturating_sub(self.admission.now().saturating_sub(self.came));
-            if left.is_zero() {
-                return Err(self.turned_away(why));
-            }
-            let called = self.stand(self.came + patience)?;
-            // Nobody else drops the other end.
-            let in_time = tokio::time::timeout(left, called).await.is_ok();
-            self.heard = self.admission.bells.load(Ordering::SeqCst);
-            if !in_time {
-                return Err(self.turned_away(why));
-            }
-            match attempt() {
-                Ok(found) => {
-                    self.served();
-                    // There may be room for more than one.
-                    self.admission.call_next();
-                    return Ok(found);
-                }
-                Err(none) => {
-                    why = none;
-                    // Room that is no room for this one may be for the next.
-                    if self.pass_on(why) {
-                        self.admission.call_next();
-                    }
-                }
-            }
-        }
-    }
-
-    /// Enters the queue, or comes back to its old place there.
-    fn stand(&mut self, deadline: Duration) -> Result<oneshot::Receiver<()>, TurnedAway> {
-        let (bell, called) = oneshot::channel();
-        let Asker { tenant, cost, goes_ahead, .. } = self.asker;
-        let priority = if goes_ahead { i32::MAX } else { self.asker.priority };
-        let now = self.admission.now();
-        let (is_next, nobody_tries, bells) = {
-            let mut state = self.admission.queue.lock();
-            // A bell that is not counted yet finds it where it is put now.
-            let bells = self.admission.bells.load(Ordering::SeqCst);
-            if let Some(place) = self.place {
-                let rests = self.tried == Tried::Passed && bells == self.heard;
-                if rests {
-                    state.queue.set_aside(place, cost, bell);
-                } else {
-                    state.queue.put_back(place, cost, bell);
-                }
-                state.called -= 1;
-                // One that was not back yet when this one passed the room on.
-                let may_pass = self.admission.passes.load(Ordering::Relaxed) < MAX_PASSES;
-                let passes = rests && may_pass && state.queue.untried() > 0;
-                (passes, state.called == 0, bells)
-            } else {
-                let waiting = Waiting { priority, tenant, deadline, cost };
-                self.place = state.queue.enter(waiting, bell);
-                if self.place.is_none() {
-                    let retry_after = state.until_room(now);
-                    state.tally.queue_full += 1;
-                    self.ended = true;
-                    return Err(TurnedAway::QueueFull { retry_after });
-                }
-                // Those it came behind are gone meanwhile, and what they left nobody took; or all of
-                // them have tried what there is.
-                (state.queue.untried() == 1, state.called == 0, bells)
-            }
-        };
-        // Nor must a bell between the last attempt and the entry be missed.
-        let bells = bells.max(self.admission.bells.load(Ordering::SeqCst));
-        if nobody_tries && (is_next || bells != self.heard) {
-            self.admission.call_next();
-        }
-        Ok(called)
-    }
-
-    /// Notes what the attempt says to those behind; whether the next of them is to be called.
-    fn pass_on(&mut self, why: NoRoom) -> bool {
-        self.tried = Tried::Passed;
-        if why == NoRoom::FullForAll {
-            self.tried = Tried::Full;
-            return false;
-        }
-        let (served, untried) = {
-            let state = self.admission.queue.lock();
-            (state.tally.served, state.queue.untried())
-        };
-        if why == NoRoom::Full && served - *self.failed_at.get_or_insert(served) >= MAX_OVERTAKEN {
-            self.tried = Tried::Keeps;
-            return false;
-        }
-        untried > 0 && self.admission.passes.fetch_add(1, Ordering::Relaxed) < MAX_PASSES
-    }
-
-    fn served(&mut self) {
-        let now = self.admission.now();
-        let mut state = self.admission.queue.lock();
-        state.tally.served += 1;
-        state.pace.count(now);
-        state.called -= 1;
-        self.ended = true;
-        self.has_left = true;
-    }
-
-    fn turned_away(&mut self, why: NoRoom) -> TurnedAway {
-        let now = self.admission.now();
-        let mut state = self.admission.queue.lock();
-        self.ended = true;
-        match why {
-            NoRoom::Nobody => {
-                state.tally.nobody += 1;
-                TurnedAway::Nobody
-            }
-            NoRoom::Full | NoRoom::FullForIt | NoRoom::FullForAll => {
-                state.tally.waited_too_long += 1;
-                TurnedAway::WaitedTooLong { retry_after: state.until_room(now) }
-            }
-        }
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        let (was_called, nobody_tries) = {
-            let mut state = self.admission.queue.lock();
-            state.tally.left += u64::from(!self.ended);
-            let place = self.place.filter(|_| !self.has_left);
-            let was_called = place.is_some_and(|place| state.queue.remove(place).is_none());
-            state.called -= usize::from(was_called);
-            (was_called, state.called == 0)
-        };
-        self.admission.waiting.fetch_sub(1, Ordering::SeqCst);
-        WAITING.fetch_sub(1, Ordering::SeqCst);
-        // It was called and did not take what it was called for, or room was kept for it: that is for
-        // the next.
-        let kept = self.tried == Tried::Keeps && !self.has_left && nobody_tries;
-        if was_called || kept {
-            self.admission.call_next();
-        }
     }
 }
 

@@ -193,6 +193,18 @@ impl Breaker {
         true
     }
 
+    /// When it lets a request pass that it bars now, if nothing more is said.
+    pub(crate) fn opens_at(&self, now: Instant) -> Option<Instant> {
+        match &self.state {
+            State::Closed { .. } => None,
+            State::Open { until, .. } => Some(*until).filter(|until| *until > now),
+            State::HalfOpen { trials, .. } => {
+                let lapse = trials.iter().filter_map(|t| t.since.checked_add(self.settings.open));
+                lapse.filter(|at| *at > now).min()
+            }
+        }
+    }
+
     /// Whether it is open and nobody has tried the engine since, however long ago it opened.
     pub(crate) fn is_resting(&self) -> bool {
         matches!(self.state, State::Open { .. })

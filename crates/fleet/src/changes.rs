@@ -20,11 +20,14 @@ pub struct Changes {
     pub engines_left: Vec<String>,
     /// Engines that had left, and came back before their last request ended.
     pub engines_returned: Vec<String>,
-    /// Engines that go on with other settings.
+    /// Engines that go on with other settings of their own: how they are connected to, weighed,
+    /// followed, in service.
     pub engines_changed: Vec<String>,
     /// Engines whose blocks or ranks are known in another way, or whose scheme is another: of what
     /// was known only their health and requests in flight are, by the URL.
     pub engines_begun_anew: Vec<String>,
+    /// Settings of all pools and engines that are others.
+    pub settings: Vec<String>,
 }
 
 impl Changes {
@@ -37,16 +40,29 @@ impl Changes {
 
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            pools_added,
+            pools_removed,
+            pools_changed,
+            selections_begun_anew,
+            engines_added,
+            engines_left,
+            engines_returned,
+            engines_changed,
+            engines_begun_anew,
+            settings,
+        } = self;
         let parts = [
-            ("pools added", &self.pools_added),
-            ("pools removed", &self.pools_removed),
-            ("pools changed", &self.pools_changed),
-            ("selections begun anew", &self.selections_begun_anew),
-            ("engines added", &self.engines_added),
-            ("engines left", &self.engines_left),
-            ("engines returned", &self.engines_returned),
-            ("engines changed", &self.engines_changed),
-            ("engines begun anew", &self.engines_begun_anew),
+            ("pools added", pools_added),
+            ("pools removed", pools_removed),
+            ("pools changed", pools_changed),
+            ("selections begun anew", selections_begun_anew),
+            ("engines added", engines_added),
+            ("engines left", engines_left),
+            ("engines returned", engines_returned),
+            ("engines changed", engines_changed),
+            ("engines begun anew", engines_begun_anew),
+            ("settings changed", settings),
         ];
         let mut first = true;
         for (what, names) in parts.into_iter().filter(|(_, names)| !names.is_empty()) {

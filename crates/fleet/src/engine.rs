@@ -1,5 +1,6 @@
 //! One engine's address: what is known of the process behind it, whichever of its ranks is asked.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,6 +16,9 @@ use crate::card::EngineCard;
 use crate::health::{Health, Probe, Standing};
 use crate::identity::{BlockIdentity, Keying};
 use crate::pool::Shared;
+use crate::reopening::Reopening;
+use crate::retired::Former;
+use crate::trust_changes::TrustChanges;
 
 /// An engine behind one address. Its ranks share its health and what it says of itself.
 #[derive(Debug)]
@@ -29,9 +33,13 @@ pub(crate) struct Engine {
     keying: ArcSwapOption<Keying>,
     health: Arc<Mutex<Health>>,
     asleep: AtomicBool,
-    /// The start time its process last gave, as bits; 0 before that.
     weight: AtomicU32,
+    /// The start time its process last gave, as bits; 0 before that.
     process_start: AtomicU64,
+    trust_changes: Arc<TrustChanges>,
+    /// Requests at endpoints that it had.
+    former: ArcSwap<Former>,
+    reopening: Reopening,
 }
 
 /// Why an endpoint is not among a request's candidates.
@@ -106,6 +114,9 @@ impl Engine {
             asleep: AtomicBool::new(false),
             process_start: AtomicU64::new(0),
             weight: AtomicU32::new(100),
+            trust_changes: Arc::default(),
+            former: ArcSwap::default(),
+            reopening: Reopening::default(),
         }
     }
 
@@ -206,6 +217,7 @@ impl Engine {
     /// A request is sent there.
     pub(crate) fn send(self: &Arc<Self>) -> Standing {
         let ticket = self.health.lock().send(self.url());
+        self.ring_when_it_opens();
         Standing::new(Arc::clone(self), ticket)
     }
 
@@ -214,8 +226,48 @@ impl Engine {
     }
 
     /// It is busy, and says for how long.
-    pub(crate) fn press_back(&self, time: Duration) {
+    pub(crate) fn press_back(self: &Arc<Self>, time: Duration) {
         self.health.lock().press_back(self.url(), time);
+        self.ring_when_it_opens();
+    }
+
+    /// Who waits hears of it when its quiet time, or its breaker's rest, is over.
+    pub(crate) fn ring_when_it_opens(self: &Arc<Self>) {
+        if self.health.lock().opens_at().is_some() {
+            self.reopening.watch(self);
+        }
+    }
+
+    pub(crate) fn reopening(&self) -> &Reopening {
+        &self.reopening
+    }
+
+    /// An attempt to send a request there failed in this phase.
+    pub(crate) fn note_failed_attempt(&self, cause: &'static str) {
+        self.health.lock().note_failed_attempt(cause);
+    }
+
+    /// How often attempts failed, by the phase.
+    pub(crate) fn failed_attempts(&self) -> BTreeMap<&'static str, u64> {
+        self.health.lock().failed_attempts().clone()
+    }
+
+    /// How often its breaker changed, by what to and why.
+    pub(crate) fn breaker_transitions(&self) -> BTreeMap<(&'static str, &'static str), u64> {
+        self.health.lock().transitions().clone()
+    }
+
+    pub(crate) fn trust_changes(&self) -> &Arc<TrustChanges> {
+        &self.trust_changes
+    }
+
+    /// What requests it has at endpoints that are none any more.
+    pub(crate) fn former(&self) -> Arc<Former> {
+        self.former.load_full()
+    }
+
+    pub(crate) fn set_former(&self, former: Former) {
+        self.former.store(Arc::new(former));
     }
 
     /// How long it wants to be left alone still.

@@ -3,6 +3,7 @@
 
 mod admission;
 mod decision_log;
+mod engines;
 mod prompts;
 
 use std::fmt::Write;
@@ -181,7 +182,7 @@ pub(crate) fn render(
             }
         }
     }
-    render_breakers(page, endpoints);
+    engines::render(page, &engines::one_each(endpoints));
     render_trust(page, endpoints);
     render_stream_trust(page, &streams);
     render_blocks(page, &streams);
@@ -189,17 +190,6 @@ pub(crate) fn render(
     render_pools(page, pools);
     families::render(page, endpoints, pools);
     render_inventory(page, inventory);
-}
-
-/// The ranks of one engine share its breaker.
-fn render_breakers(page: &mut String, endpoints: &[Arc<Endpoint>]) {
-    let name = "endpoint_breaker";
-    header(page, name, "gauge", "1 for whether requests pass: closed, open or half_open.");
-    let mut last = None;
-    for endpoint in endpoints.iter().filter(|e| last.replace(e.url()) != Some(e.url())) {
-        let labels = [("endpoint", endpoint.url()), ("state", endpoint.breaker().as_str())];
-        sample(page, name, &labels, 1.0);
-    }
 }
 
 fn render_states(page: &mut String, present: &[Arc<Endpoint>], leaving: &[Arc<Endpoint>]) {
@@ -218,7 +208,8 @@ fn render_states(page: &mut String, present: &[Arc<Endpoint>], leaving: &[Arc<En
 fn render_trust(page: &mut String, endpoints: &[Arc<Endpoint>]) {
     let name = "endpoint_trust";
     header(page, name, "gauge", "1 for how far the endpoint's events are believed, and why.");
-    for endpoint in endpoints {
+    // One that is none any more is followed no more either.
+    for endpoint in endpoints.iter().filter(|endpoint| !endpoint.streams().is_empty()) {
         let rank = endpoint.rank().map(|rank| rank.to_string());
         trust_sample(page, name, labels(endpoint.url(), rank.as_deref()), endpoint.trust());
     }

@@ -1,6 +1,7 @@
 //! What is known of an engine's health, from requests, metrics pages and health pages alike: one
 //! state, in which everything that is learned counts at once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,10 @@ pub(crate) struct Health {
     /// Health pages in a row that did not come; the limit at once where one says that it is not well.
     bad_probes: u32,
     answered: bool,
+    /// How often the breaker changed, by what to and why.
+    transitions: BTreeMap<(&'static str, &'static str), u64>,
+    /// How often attempts failed, by the phase they were in.
+    failed_attempts: BTreeMap<&'static str, u64>,
 }
 
 impl Default for Health {
@@ -52,6 +57,8 @@ impl Default for Health {
             unread_pages: 0,
             bad_probes: 0,
             answered: false,
+            transitions: BTreeMap::new(),
+            failed_attempts: BTreeMap::new(),
         }
     }
 }
@@ -114,7 +121,7 @@ impl Health {
         match self.breaker.settle(ticket, verdict, Instant::now()) {
             Some(BreakerState::Open) => {
                 let reason = if trial { "trial_failed" } else { "faults" };
-                count_transition(url, BreakerState::Open, reason);
+                self.count(BreakerState::Open, reason);
                 tracing::warn!(
                     endpoint = url,
                     reason,
@@ -131,9 +138,36 @@ impl Health {
         false
     }
 
-    fn told(&self, url: &str, to: BreakerState, reason: &'static str) {
-        count_transition(url, to, reason);
+    fn told(&mut self, url: &str, to: BreakerState, reason: &'static str) {
+        self.count(to, reason);
         tracing::info!(endpoint = url, to = to.as_str(), reason, "endpoint's breaker changes");
+    }
+
+    fn count(&mut self, to: BreakerState, reason: &'static str) {
+        *self.transitions.entry((to.as_str(), reason)).or_default() += 1;
+    }
+
+    pub(crate) fn transitions(&self) -> &BTreeMap<(&'static str, &'static str), u64> {
+        &self.transitions
+    }
+
+    pub(crate) fn note_failed_attempt(&mut self, cause: &'static str) {
+        *self.failed_attempts.entry(cause).or_default() += 1;
+    }
+
+    pub(crate) fn failed_attempts(&self) -> &BTreeMap<&'static str, u64> {
+        &self.failed_attempts
+    }
+
+    /// The next moment at which, with nothing more said, it may take more than now: a quiet time or
+    /// a rest ends, or a trial has taken too long.
+    pub(crate) fn opens_at(&self) -> Option<Instant> {
+        if self.breaker.is_closed() && self.busy_until.is_none() {
+            return None;
+        }
+        let now = Instant::now();
+        let quiet_ends = self.busy_until.filter(|until| *until > now);
+        quiet_ends.into_iter().chain(self.breaker.opens_at(now)).min()
     }
 
     /// The longest wish counts.
@@ -197,12 +231,6 @@ impl Health {
     }
 }
 
-fn count_transition(url: &str, to: BreakerState, reason: &'static str) {
-    metrics::counter!("kvasir_breaker_transitions_total",
-        "endpoint" => url.to_owned(), "to" => to.as_str(), "reason" => reason)
-    .increment(1);
-}
-
 /// One request's part in its engine's health. Dropping it without a word says that nothing is
 /// known of how it ended, and frees its place where it was a trial.
 #[derive(Debug)]
@@ -229,6 +257,7 @@ impl Standing {
             if closed {
                 admission::ring_all();
             }
+            self.engine.ring_when_it_opens();
         }
     }
 }

@@ -37,8 +37,9 @@ impl EngineKind {
         }
     }
 
-    /// By `owned_by` of `/v1/models`.
-    pub(crate) fn of_owner(owner: &str) -> Option<Self> {
+    /// By `owned_by` of `/v1/models`; `None` for words of nobody known.
+    #[must_use]
+    pub fn of_owner(owner: &str) -> Option<Self> {
         match owner.to_ascii_lowercase().as_str() {
             "vllm" => Some(Self::Vllm),
             "sglang" => Some(Self::Sglang),
@@ -48,8 +49,9 @@ impl EngineKind {
         }
     }
 
-    /// By the name of a metric family.
-    pub(crate) fn of_family(name: &str) -> Option<Self> {
+    /// By the name of a metric family: engines begin theirs with a word of their own.
+    #[must_use]
+    pub fn of_family(name: &str) -> Option<Self> {
         match name.split_once([':', '_'])?.0 {
             "vllm" => Some(Self::Vllm),
             "sglang" => Some(Self::Sglang),

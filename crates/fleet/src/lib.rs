@@ -45,6 +45,8 @@ mod rank_stream;
 mod ranks;
 mod refill;
 mod registry;
+mod reopening;
+mod retired;
 mod retry_budget;
 mod roster;
 mod samples;
@@ -59,6 +61,7 @@ mod test_events;
 mod token_headers;
 mod token_oracle;
 mod tokenizer;
+mod trust_changes;
 
 pub use self::admission::{
     AdmissionSpec, Asker, Door, EndpointLimits, Limits as AdmissionLimits, Most, NoRoom, QueueSpec,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use kvasir_inventory::{AbsentReason, Inventory, Slot, Trust};
@@ -32,6 +33,8 @@ const HEAVY_BYTES: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct PollFollower {
     followed: Option<Wanted>,
+    /// What the task asks with: another one is no reason to begin anew.
+    client: Arc<ArcSwapOption<EngineClient>>,
     task: Option<Task>,
 }
 
@@ -59,6 +62,9 @@ impl PollFollower {
         let rank_of = |to: &Followed| (to.stream.rank(), to.stream.slot());
         let ranks: Vec<(u32, Slot)> = streams.iter().map(rank_of).collect();
         let wanted: Wanted = (ranks, base.to_owned(), authorization.cloned());
+        let key = authorization.map(|value| (header::AUTHORIZATION, value.clone()));
+        let client = client.clone().with_headers(HeaderMap::from_iter(key));
+        self.client.store(Some(Arc::new(client)));
         let ended = self.task.as_ref().is_none_or(Task::is_finished);
         if self.followed.as_ref() == Some(&wanted) && !ended {
             return;
@@ -73,12 +79,11 @@ impl PollFollower {
             stream.set_polled(None);
         }
         tracing::info!(endpoint = engine.url(), ranks = ?wanted.0, "fetching events");
-        let key = authorization.map(|value| (header::AUTHORIZATION, value.clone()));
-        let client = client.clone().with_headers(HeaderMap::from_iter(key));
         let applications = streams
             .iter()
             .map(|to| (to.stream.rank(), Application::new(to.clone(), Arc::clone(inventory))))
             .collect();
+        let client = Arc::clone(&self.client);
         let poller = Poller::new(Arc::clone(engine), client, applications);
         for Followed { stream, .. } in &streams {
             stream.set_polled(poller.stream.stats(stream.rank()));
@@ -90,7 +95,7 @@ impl PollFollower {
 
 struct Poller {
     engine: Arc<Engine>,
-    client: EngineClient,
+    client: Arc<ArcSwapOption<EngineClient>>,
     stream: PollStream,
     applications: BTreeMap<u32, Application>,
     /// Newer servers take `GET`, older ones `POST`.
@@ -100,7 +105,7 @@ struct Poller {
 impl Poller {
     fn new(
         engine: Arc<Engine>,
-        client: EngineClient,
+        client: Arc<ArcSwapOption<EngineClient>>,
         applications: BTreeMap<u32, Application>,
     ) -> Self {
         let ranks: Vec<u32> = applications.keys().copied().collect();
@@ -114,7 +119,8 @@ impl Poller {
         let mut interval = SHORTEST;
         loop {
             let origin = self.engine.origin();
-            let answer = self.client.fetch(self.method.clone(), &origin, PATH, TIMEOUT).await;
+            let Some(client) = self.client.load_full() else { return };
+            let answer = client.fetch(self.method.clone(), &origin, PATH, TIMEOUT).await;
             interval = self.take(answer, interval);
             tokio::time::sleep(interval).await;
         }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use crate::credit::{Credit, Creditable};
 use crate::hash_contract::{HashContract, HashState};
+use crate::trust_changes::TrustChanges;
 
 /// A rank's place in the inventory and what is believed of its stream.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct RankStream {
     offset: u32,
     /// The engine's URL.
     url: String,
+    /// The engine's.
+    trust_changes: Arc<TrustChanges>,
     /// Freed when the last holder of this stream is gone, so that no late event can reach a
     /// slot's next owner.
     slot: Slot,
@@ -40,12 +43,14 @@ impl RankStream {
         url: &str,
         rank: u32,
         offset: u32,
+        trust_changes: &Arc<TrustChanges>,
         inventory: &Arc<Inventory>,
     ) -> Option<Self> {
         Some(Self {
             rank,
             offset,
             url: url.to_owned(),
+            trust_changes: Arc::clone(trust_changes),
             slot: inventory.register()?,
             inventory: Arc::clone(inventory),
             credit: Mutex::new(Credit::new()),
@@ -204,10 +209,7 @@ impl RankStream {
         }
         let (endpoint, rank) = (&self.url, self.rank);
         tracing::info!(%endpoint, rank, %before, now = %trust, why, "trust changed");
-        metrics::counter!("kvasir_trust_transitions_total",
-            "endpoint" => endpoint.clone(), "rank" => rank.to_string(),
-            "from" => before.to_string(), "to" => trust.to_string(), "reason" => why)
-        .increment(1);
+        self.trust_changes.count(Some(rank), before, trust, why);
     }
 }
 

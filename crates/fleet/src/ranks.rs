@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kvasir_upstream::Origin;
 use parking_lot::Mutex;
 
+use crate::application::off_the_scheduler;
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::identity::BlockIdentity;
@@ -129,7 +130,11 @@ impl Ranks {
             }
         }
         tracing::info!(endpoint = self.engine.url(), ranks = ?wanted, "an endpoint for each rank");
+        let stays = |known: &Arc<Endpoint>| list.iter().any(|now| Arc::ptr_eq(now, known));
+        let gone: Vec<Arc<Endpoint>> = endpoints.iter().filter(|e| !stays(e)).cloned().collect();
         *endpoints = list;
+        self.retire(gone);
+        self.recall(endpoints);
         true
     }
 
@@ -191,7 +196,21 @@ impl Ranks {
     }
 
     fn stream(&self, rank: u32, offset: u32) -> Option<RankStream> {
-        RankStream::new(self.engine.url(), rank, offset, &self.shared.inventory)
+        let (url, changes) = (self.engine.url(), self.engine.trust_changes());
+        RankStream::new(url, rank, offset, changes, &self.shared.inventory)
+    }
+
+    /// These are its endpoints no more. What they have in hand counts on.
+    fn retire(&self, endpoints: Vec<Arc<Endpoint>>) {
+        off_the_scheduler(true, || {
+            endpoints.iter().for_each(|endpoint| endpoint.set_streams(Vec::new(), true));
+        });
+        self.shared.retired.add(endpoints);
+    }
+
+    /// Looks what is in hand at endpoints that the engine had.
+    pub(crate) fn recall(&self, now: &[Arc<Endpoint>]) {
+        self.engine.set_former(self.shared.retired.former(self.engine.authority(), now));
     }
 }
 

@@ -1,12 +1,15 @@
 //! The fleet: pools by model, engines by address, and the background that keeps them current.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::uri::Authority;
 use kvasir_inventory::Inventory;
 
 use self::assemble::assemble;
+use self::engines::EngineSpec;
+use crate::admission;
 use crate::changes::Changes;
 use crate::endpoint::Endpoint;
 use crate::engine_client::EngineClient;
@@ -14,10 +17,11 @@ use crate::exposition;
 use crate::pool::{Pool, Shared};
 use crate::roster::Roster;
 use crate::seat::Seat;
-use crate::spec::{FleetSpec, PoolSpec};
+use crate::spec::{FleetSettings, FleetSpec, PoolSpec};
 use crate::supervised::Supervised;
 
 mod assemble;
+mod engines;
 
 /// Pools, endpoints and their background tasks. Dropping it ends the tasks.
 #[derive(Debug)]
@@ -31,6 +35,10 @@ pub struct Fleet {
     /// What engines are asked with, and how long its connections may take.
     probing: Option<(Duration, EngineClient)>,
     roster: Arc<Roster>,
+    /// What it was built from, besides the pools.
+    settings: Option<FleetSettings>,
+    /// What its pools said of each engine.
+    specs: HashMap<Authority, EngineSpec>,
 }
 
 /// A pool's place, and what the pool was built from.
@@ -60,6 +68,8 @@ impl Fleet {
             seats: HashMap::new(),
             probing: None,
             roster: Arc::new(Roster::new(Shared::new(inventory))),
+            settings: None,
+            specs: HashMap::new(),
         }
     }
 
@@ -67,7 +77,7 @@ impl Fleet {
     ///
     /// # Errors
     /// When there are more endpoints than an inventory has places for, or two pools address the
-    /// ranks of one engine, or know its blocks, differently.
+    /// ranks of one engine, know its blocks, connect to it or weigh it differently.
     pub fn start(spec: FleetSpec, inventory: Arc<Inventory>) -> Result<Self, FleetError> {
         let (fleet, _) = Self::empty(inventory).reload(spec)?;
         Ok(fleet)
@@ -79,6 +89,8 @@ impl Fleet {
     /// more get no new requests and are watched until their last one ends; one that comes back before
     /// that goes on as well.
     ///
+    /// Once it has taken its place, [`is_in_use`](Self::is_in_use) is to be called.
+    ///
     /// To be asked of the fleet that is in use, within a tokio runtime; this one is of no use
     /// afterwards but to requests that hold it.
     ///
@@ -86,6 +98,12 @@ impl Fleet {
     /// As [`start`](Self::start); nothing is changed then.
     pub fn reload(&self, spec: FleetSpec) -> Result<(Self, Changes), FleetError> {
         assemble(self, spec)
+    }
+
+    /// It is in use now: requests that wait look whether there is room by its limits, at its engines.
+    /// To be called once it is where they find it.
+    pub fn is_in_use(&self) {
+        admission::ring_all();
     }
 
     /// The pool for a model or adapter name.
@@ -141,10 +159,11 @@ impl Fleet {
         all.map(|endpoint| u64::from(endpoint.in_flight())).sum()
     }
 
-    /// The endpoints of engines that left. While the next fleet is made, some of them are still here.
+    /// Endpoints that are none of its own and have requests: of engines that left, or by names they
+    /// had before. While the next fleet is made, some of them are still here.
     fn leaving(&self) -> Vec<Arc<Endpoint>> {
-        let is_here = |gone: &Arc<Endpoint>| self.engines.iter().any(|e| e.url() == gone.url());
-        self.roster.endpoints().into_iter().filter(|gone| !is_here(gone)).collect()
+        let here: HashSet<String> = self.endpoints().iter().map(|here| here.name()).collect();
+        self.roster.endpoints().into_iter().filter(|gone| !here.contains(&gone.name())).collect()
     }
 
     /// Appends the fleet's own metric families, in Prometheus' text form, as they are now.
@@ -167,6 +186,9 @@ pub enum FleetError {
     /// Two pools connect to one engine differently.
     #[error("two pools connect to {0} differently (scheme, `engine_tls`, `http2`, limits)")]
     Connections(String),
+    /// Two pools say otherwise of one engine what it has once.
+    #[error("two pools tell of {0} differently (`weight`, `state`, `ranks`)")]
+    Settings(String),
     /// Two pools know the blocks of one engine by different things, and it has one inventory.
     #[error("two pools know the blocks of {0} differently (`identity`)")]
     Identity(String),

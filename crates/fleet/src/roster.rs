@@ -43,10 +43,19 @@ impl Roster {
         self.leaving.lock()
     }
 
-    /// The endpoints of engines that left.
+    /// The endpoints of engines that left, and those that are none any more and have requests.
     pub(crate) fn endpoints(&self) -> Vec<Arc<Endpoint>> {
-        let leaving = self.leaving.lock();
-        leaving.engines.iter().flat_map(|engine| engine.ranks().endpoints()).collect()
+        let mut endpoints: Vec<Arc<Endpoint>> = {
+            let leaving = self.leaving.lock();
+            leaving.engines.iter().flat_map(|engine| engine.ranks().endpoints()).collect()
+        };
+        for retired in self.shared.retired.busy() {
+            // Two of one name have one account.
+            if endpoints.iter().all(|known| known.name() != retired.name()) {
+                endpoints.push(retired);
+            }
+        }
+        endpoints
     }
 
     /// Ends what is through with its requests; whether anybody is left.

@@ -40,6 +40,9 @@ pub(crate) struct State {
     rng: Rng,
     /// How often each endpoint had begun anew when it was last looked at.
     lives: HashMap<EndpointId, u64>,
+    /// The pool's endpoints. Requests that began before a reload may still choose others: of those
+    /// nothing is kept.
+    members: HashMap<EndpointId, Arc<Endpoint>>,
     /// Decisions so far.
     decisions: u64,
     /// The last one.
@@ -76,7 +79,7 @@ pub(crate) struct Watch {
     selecting: Arc<Selecting>,
     /// The decision's number.
     decision: u64,
-    endpoint: EndpointId,
+    endpoint: Arc<Endpoint>,
     prompt_tokens: u64,
     traits: Traits,
     keys: Option<Arc<PromptKeys>>,
@@ -94,9 +97,15 @@ impl Selecting {
             None => needs,
         };
         let account = log.as_ref().map(|log| Arc::clone(log.account()));
-        let (rng, lives) = (Rng::new(seed), HashMap::new());
-        let state =
-            Mutex::new(State { selection, rng, lives, decisions: 0, last: MadeAt::default(), log });
+        let state = Mutex::new(State {
+            selection,
+            rng: Rng::new(seed),
+            lives: HashMap::new(),
+            members: HashMap::new(),
+            decisions: 0,
+            last: MadeAt::default(),
+            log,
+        });
         let shadow = spec.shadow.as_ref().map(kvasir_balance::PolicySpec::name);
         let policy = spec.policy.name();
         let sessions = if gathers.session { spec.sessions.clone() } else { Vec::new() };
@@ -134,6 +143,12 @@ impl Selecting {
         &self.sessions
     }
 
+    /// Of how many endpoints it knows the lives.
+    #[cfg(test)]
+    pub(crate) fn remembers(&self) -> usize {
+        self.state.lock().lives.len()
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -150,6 +165,9 @@ impl Selecting {
         }
         for endpoint in endpoints {
             let (id, life) = (endpoint.id(), endpoint.lives());
+            if !state.members.contains_key(&id) {
+                continue;
+            }
             if state.lives.insert(id, life).is_some_and(|known| known != life) {
                 state.selection.forget(id);
                 if let Some(log) = &mut state.log {
@@ -159,15 +177,13 @@ impl Selecting {
         }
     }
 
-    /// Forgets endpoints that are not in the pool any more.
-    pub(crate) fn forget_gone(&self, gone: &[Arc<Endpoint>]) {
+    /// These are the pool's endpoints from now on: what was remembered of others is forgotten.
+    pub(crate) fn know(&self, members: &[Arc<Endpoint>]) {
+        let members = members.iter().map(|member| (member.id(), Arc::clone(member))).collect();
         let mut state = self.state.lock();
-        for endpoint in gone {
-            state.selection.forget(endpoint.id());
-            state.lives.remove(&endpoint.id());
-            if let Some(log) = &mut state.log {
-                log.push(What::Forget(Arc::clone(endpoint)));
-            }
+        let before = std::mem::replace(&mut state.members, members);
+        for endpoint in before.values() {
+            state.forget_if_gone(endpoint);
         }
     }
 
@@ -176,7 +192,7 @@ impl Selecting {
     pub(crate) fn watch(
         self: &Arc<Self>,
         decision: u64,
-        endpoint: EndpointId,
+        endpoint: &Arc<Endpoint>,
         prompt_tokens: u64,
         traits: &Traits,
         keys: Option<Arc<PromptKeys>>,
@@ -185,7 +201,7 @@ impl Selecting {
         learns.then(|| Watch {
             selecting: Arc::clone(self),
             decision,
-            endpoint,
+            endpoint: Arc::clone(endpoint),
             prompt_tokens,
             traits: traits.clone(),
             keys: keys.filter(|_| self.needs.keys),
@@ -212,6 +228,18 @@ impl State {
         self.decisions += 1;
         self.last = MadeAt { id: self.decisions, at: now, seed: self.rng.state() };
         self.selection.select(query, members, &mut Moment { now, rng: &mut self.rng })
+    }
+
+    /// Keeps nothing of an endpoint that is not the pool's.
+    pub(crate) fn forget_if_gone(&mut self, endpoint: &Arc<Endpoint>) {
+        if self.members.contains_key(&endpoint.id()) {
+            return;
+        }
+        self.selection.forget(endpoint.id());
+        self.lives.remove(&endpoint.id());
+        if let Some(log) = &mut self.log {
+            log.push(What::Forget(Arc::clone(endpoint)));
+        }
     }
 
     /// The number of the last decision.
@@ -301,7 +329,7 @@ impl Watch {
             return;
         }
         let query = &self.traits.query(self.prompt_tokens, self.keys.as_deref(), self.traits.blind);
-        let (endpoint, now) = (self.endpoint, self.selecting.now());
+        let (endpoint, now) = (self.endpoint.id(), self.selecting.now());
         let outcome = Outcome { query, endpoint, answered, now };
         let mut state = self.selecting.lock();
         state.selection.observe(&outcome);
@@ -309,6 +337,7 @@ impl Watch {
             let of = self.decision;
             log.push(What::Outcome(OutcomeRecord { of, answered, at_us: micros(now) }));
         }
+        state.forget_if_gone(&self.endpoint);
     }
 }
 

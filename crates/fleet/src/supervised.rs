@@ -42,22 +42,23 @@ impl Supervised {
         self.ranks.engine().url()
     }
 
-    /// Gives its monitor another duty; whether it is another one than before, but for the pools it
-    /// is for. Nothing is disturbed where nothing changed.
-    pub(crate) fn charge(&self, duty: Duty, another_client: bool) -> bool {
+    /// Gives its monitor another duty. Nothing is disturbed where nothing changed.
+    pub(crate) fn charge(&self, duty: Duty, another_client: bool) {
         let known = self.duties.now();
-        let same = known.events == duty.events
-            && known.poll == duty.poll
-            && known.authorization == duty.authorization
-            && known.interval == duty.interval
-            && known.probe == duty.probe
-            && !another_client;
-        let same_pools = known.pools.len() == duty.pools.len()
-            && known.pools.iter().zip(&duty.pools).all(|(one, other)| Arc::ptr_eq(one, other));
-        if !same || !same_pools {
+        // Clients cannot be compared: whether it is another one, the caller knows.
+        let Duty { events, poll, authorization, interval, probe, client: _, pools } = &*known;
+        let same_pools = pools.len() == duty.pools.len()
+            && pools.iter().zip(&duty.pools).all(|(one, other)| Arc::ptr_eq(one, other));
+        let same = !another_client
+            && same_pools
+            && *events == duty.events
+            && *poll == duty.poll
+            && *authorization == duty.authorization
+            && *interval == duty.interval
+            && *probe == duty.probe;
+        if !same {
             self.duties.change(duty);
         }
-        !same
     }
 
     /// It is in no pool any more.

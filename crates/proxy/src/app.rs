@@ -147,7 +147,9 @@ impl App {
 
     /// The same by other settings. How many prompts may be tokenised at one time stays as it was.
     pub fn reload(&self, settings: Settings, fleet: Fleet) {
-        self.now.store(Arc::new(Now { settings, fleet: Arc::new(fleet) }));
+        let fleet = Arc::new(fleet);
+        self.now.store(Arc::new(Now { settings, fleet: Arc::clone(&fleet) }));
+        fleet.is_in_use();
     }
 
     /// Says at `/readyz` that no new connections should come: the gateway is about to stop.

@@ -370,9 +370,7 @@ impl<'a> Tries<'a> {
         if let Some(trace) = &mut self.log.trace {
             trace.failed(cause, why);
         }
-        metrics::counter!("kvasir_failed_attempts_total",
-            "endpoint" => endpoint.url().to_owned(), "cause" => cause)
-        .increment(1);
+        endpoint.note_failed_attempt(cause);
     }
 
     fn tell_where(&mut self, endpoint: &Endpoint, decision: &Decision) {

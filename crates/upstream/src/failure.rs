@@ -71,12 +71,6 @@ impl Phase {
         }
     }
 
-    /// Whether it says anything of the engine: a limit of our own on its connections does not.
-    #[must_use]
-    pub fn is_the_engines(self) -> bool {
-        self != Self::Pool
-    }
-
     /// Whether there was no connection: the engine got nothing of the request.
     #[must_use]
     pub fn is_connect(self) -> bool {

@@ -370,3 +370,51 @@ async fn who_waits_while_the_configuration_changes_goes_by_the_new_one() {
     let key = |engine: &FakeEngine| engine.requests()[0].header("authorization").to_owned();
     assert_eq!((key(&engines[0]), key(&engines[1])), ("Bearer old".into(), "Bearer new".into()));
 }
+
+/// Who waits while the limits themselves change goes by those of now, in the queue it is in, and hears
+/// of them at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_while_the_limits_change_goes_by_those_of_now() {
+    let engines = engines(1).await;
+    let config = |admission: Value| {
+        let mut pool = pool("tiny", &[&engines[0]]);
+        pool["admission"] = admission;
+        pool.as_object_mut().unwrap().remove("tokenizer_dir");
+        // Nothing else makes anybody look again.
+        json!({"scrape_interval_ms": 3_600_000, "pools": [pool]})
+    };
+    let most = |requests: u32, places: u32| {
+        config(json!({"max_requests": requests,
+            "queue": {"places": places, "max_wait_ms": 60000}}))
+    };
+    engines[0].set_default(Reply::HangBeforeHead);
+    let file = ConfigFile::of(&most(1, 4));
+    let gateway = Gateway::of_file(&file).await;
+    let mut clients = vec![sent(&gateway, "at work", &[]).await];
+    engines[0].wait_for(1, SOON).await;
+    for (count, name) in [(1.0, "first"), (2.0, "second"), (3.0, "third")] {
+        clients.push(sent(&gateway, name, &[]).await);
+        waiting(&gateway, count).await;
+    }
+    // A shorter queue: nobody has to go, and nobody else comes in.
+    gateway.reload(&file, &most(1, 1)).await;
+    waiting(&gateway, 3.0).await;
+    let refused = asked(&gateway, &[]).await;
+    assert_eq!((refused.status, &refused.json()["error"]["code"]), (429, &json!("queue_full")));
+    // A higher limit: who came first is served first, and what is counted is counted on.
+    gateway.reload(&file, &most(2, 4)).await;
+    engines[0].wait_for(2, SOON).await;
+    waiting(&gateway, 2.0).await;
+    assert_eq!(outcomes(&gateway, "served").await, 1.0);
+    assert_eq!(outcomes(&gateway, "queue_full").await, 1.0);
+    // Who comes after the reload waits behind those who came before it.
+    clients.push(sent(&gateway, "last", &[]).await);
+    waiting(&gateway, 3.0).await;
+    gateway.reload(&file, &most(3, 4)).await;
+    engines[0].wait_for(3, SOON).await;
+    assert_eq!(order(&engines), ["at work", "first", "second"]);
+    // Without limits nobody waits any more.
+    gateway.reload(&file, &config(json!({}))).await;
+    engines[0].wait_for(5, SOON).await;
+    assert_eq!(order(&engines)[3..], ["third", "last"]);
+}

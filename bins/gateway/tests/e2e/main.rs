@@ -37,6 +37,7 @@ mod retries;
 mod routing;
 mod shapes;
 mod shutdown;
+mod signals;
 mod sims;
 mod slow;
 mod smuggling;

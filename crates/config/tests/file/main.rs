@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop at once")]
 
 mod admission;
+mod bounds;
 mod engine_side;
 mod parse;
 

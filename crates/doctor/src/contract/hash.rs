@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use kvasir_fleet::EngineKind;
 use kvasir_kv_hash::detect::{self, Detector, Expected, Form, Found, Seed};
 use kvasir_kv_hash::vllm::{self, Algorithm, Contract};
 
 use super::convert::{Owned, by_adapter};
 use super::seeds;
 use super::to_hear_events;
-use crate::facts::{EngineKind, Facts};
+use crate::facts::Facts;
 use crate::probe::Probed;
 use crate::report::{Leg, LegName};
 use crate::shown::shown;
@@ -142,7 +143,7 @@ fn look(
             EngineKind::Vllm => Some("vllm"),
             EngineKind::Sglang => Some("sglang"),
             EngineKind::TrtLlm => Some("trtllm"),
-            EngineKind::LlamaCpp | EngineKind::Unknown => None,
+            EngineKind::LlamaCpp | EngineKind::Other => None,
         },
         version: facts.vllm_version,
         algorithm: target.expected.algorithm.as_deref(),

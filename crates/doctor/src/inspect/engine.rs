@@ -2,11 +2,11 @@
 
 use http::StatusCode;
 use kvasir_fleet::Origin;
-use kvasir_fleet::{EngineClient, samples};
+use kvasir_fleet::{EngineClient, EngineKind, samples};
 use kvasir_kv_hash::vllm::{Generation, Version};
 use serde_json::Value;
 
-use crate::facts::EngineKind;
+use crate::facts::name_of;
 use crate::report::{Leg, LegName};
 use crate::shown::shown;
 
@@ -20,23 +20,6 @@ pub(super) struct Identity {
     /// What SGLang says of its arguments.
     server_info: Option<Value>,
 }
-
-/// How engines begin the names of their metric families.
-const FAMILIES: [(&str, EngineKind, &str); 4] = [
-    ("vllm:", EngineKind::Vllm, "its vllm: metric families"),
-    ("sglang:", EngineKind::Sglang, "its sglang: metric families"),
-    ("trtllm_", EngineKind::TrtLlm, "its trtllm_ metric families"),
-    ("llamacpp:", EngineKind::LlamaCpp, "its llamacpp: metric families"),
-];
-
-/// What they write into `owned_by` of `/v1/models`.
-const OWNERS: [(&str, EngineKind); 5] = [
-    ("vllm", EngineKind::Vllm),
-    ("sglang", EngineKind::Sglang),
-    ("tensorrt_llm", EngineKind::TrtLlm),
-    ("tensorrt-llm", EngineKind::TrtLlm),
-    ("llamacpp", EngineKind::LlamaCpp),
-];
 
 /// Tells an engine by its metric families, else by `owned_by` of its models, else by a path that
 /// only it serves. `version` is what `GET /version` said.
@@ -69,7 +52,7 @@ pub(super) async fn identify(
         }
         build = props.as_ref().and_then(|props| text(props, "build_info"));
     }
-    let (kind, told_by) = told.unwrap_or((EngineKind::Unknown, "nothing that was looked for"));
+    let (kind, told_by) = told.unwrap_or((EngineKind::Other, "nothing that was looked for"));
     let own = match kind {
         EngineKind::Sglang => server_info.as_ref().and_then(|info| text(info, "version")),
         EngineKind::LlamaCpp => build,
@@ -79,16 +62,20 @@ pub(super) async fn identify(
 }
 
 fn by_families(page: &str) -> Option<(EngineKind, &'static str)> {
-    samples(page).find_map(|sample| {
-        let known = FAMILIES.iter().find(|(prefix, ..)| sample.name.starts_with(prefix));
-        known.map(|(_, kind, told_by)| (*kind, *told_by))
-    })
+    let kind = samples(page).find_map(|sample| EngineKind::of_family(sample.name))?;
+    let told_by = match kind {
+        EngineKind::Vllm => "its vllm: metric families",
+        EngineKind::Sglang => "its sglang: metric families",
+        EngineKind::TrtLlm => "its trtllm_ metric families",
+        EngineKind::LlamaCpp => "its llamacpp: metric families",
+        EngineKind::Other => return None,
+    };
+    Some((kind, told_by))
 }
 
 fn by_owner(models: &Value) -> Option<(EngineKind, &'static str)> {
     let owner = models.get("data")?.get(0)?.get("owned_by")?.as_str()?;
-    let known = OWNERS.iter().find(|(name, _)| owner.eq_ignore_ascii_case(name));
-    known.map(|(_, kind)| (*kind, "owned_by of its models"))
+    Some((EngineKind::of_owner(owner)?, "owned_by of its models"))
 }
 
 fn is_sglang(info: &Value) -> bool {
@@ -134,7 +121,7 @@ impl Identity {
         let told_by = self.told_by;
         match (self.kind, version) {
             (EngineKind::Vllm, Some(version)) => self.vllm_leg(&version),
-            (EngineKind::Unknown, version) => {
+            (EngineKind::Other, version) => {
                 let version = version
                     .map_or_else(String::new, |version| format!("; GET /version says {version}"));
                 Leg::unknown(
@@ -147,11 +134,11 @@ impl Identity {
                 )
             }
             (kind, Some(version)) => {
-                Leg::ok(leg, format!("{} {version}, told by {told_by}", kind.as_str()))
+                Leg::ok(leg, format!("{} {version}, told by {told_by}", name_of(kind)))
             }
             (kind, None) => Leg::unknown(
                 leg,
-                format!("{}, told by {told_by}, which does not tell its version", kind.as_str()),
+                format!("{}, told by {told_by}, which does not tell its version", name_of(kind)),
                 "let GET /version (SGLang: /server_info) through to the engine",
             ),
         }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use kvasir_fleet::EngineKind;
 use kvasir_kv_events::{Address, StreamStats};
 
 use super::collected::Collected;
 use super::place::{Place, Replay};
 use super::reach::Unreached;
-use crate::facts::{EngineKind, Facts};
+use crate::facts::Facts;
 use crate::report::{Leg, LegName};
 use crate::shown::shown;
 

@@ -1,11 +1,11 @@
 //! Which sockets to listen to: the operator's, else those the engine names.
 
-use kvasir_fleet::EventSource;
+use kvasir_fleet::{EngineKind, EventSource};
 use kvasir_kv_events::{Address, EndpointError};
 
 use super::legs::{EVENTS_FLAG, REPLAY_COST, REPLAY_FLAG};
 use super::reach::is_loopback_text;
-use crate::facts::{EngineKind, Facts};
+use crate::facts::Facts;
 use crate::report::{Leg, LegName};
 use crate::shown::{list, shown};
 use crate::target::Target;
@@ -228,7 +228,7 @@ fn nothing_told(facts: &Facts) -> Vec<Leg> {
                 "give --events tcp://HOST:5557 and --replay tcp://HOST:5558, as set in its {EVENTS_FLAG}"
             ),
         ),
-        EngineKind::Sglang | EngineKind::Unknown => both(
+        EngineKind::Sglang | EngineKind::Other => both(
             "the engine does not tell whether it publishes events",
             "give --events tcp://HOST:PORT and --replay tcp://HOST:PORT, as set in its \
              --kv-events-config",

@@ -4,12 +4,13 @@ use std::fmt;
 
 use bytes::Bytes;
 use http::StatusCode;
+use kvasir_fleet::EngineKind;
 use kvasir_prompt::Api;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Own;
-use crate::facts::{EngineKind, Facts};
+use crate::facts::Facts;
 use crate::shown::shown;
 use crate::target::Target;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use http::HeaderName;
+use http::uri::Authority;
 use parking_lot::Mutex;
 
 use super::{Admission, Asker, Limits, NoRoom, QueueSpec, Tally, Turn, WAITING};
@@ -40,7 +41,9 @@ pub struct Door {
     /// The limits of the pool in place, which may have another door by now or none: those who wait
     /// here choose by them.
     limits_now: Arc<ArcSwapOption<Limits>>,
-    admission: Admission,
+    /// One queue, whatever doors a pool has one after the other: who came before a reload is served
+    /// before those who come after it.
+    admission: Arc<Admission>,
     /// Whose room those who wait want to hear of.
     members: ArcSwap<Vec<Arc<Endpoint>>>,
     unread_priorities: AtomicU64,
@@ -59,8 +62,13 @@ pub enum Unread {
 /// An endpoint may have room: a request of it is done, or its prompt computed. Costs the reading of
 /// a number where nobody waits anywhere.
 pub(crate) fn ring(endpoint: &Endpoint) {
+    ring_engine(endpoint.authority());
+}
+
+/// The same of an engine, whatever its endpoints are called.
+pub(crate) fn ring_engine(engine: &Authority) {
     if WAITING.load(Ordering::SeqCst) > 0 {
-        ring_where(|door| door.members.load().iter().any(|member| member.id() == endpoint.id()));
+        ring_where(|door| door.members.load().iter().any(|member| member.authority() == engine));
     }
 }
 
@@ -82,9 +90,16 @@ impl Door {
     pub(crate) fn new(model: String, spec: AdmissionSpec, before: Option<&Self>) -> Arc<Self> {
         let limits_now = before.map(|door| Arc::clone(&door.limits_now)).unwrap_or_default();
         limits_now.store(Some(Arc::new(spec.limits)));
+        let admission = match before {
+            Some(door) => {
+                door.admission.configure(spec.queue);
+                Arc::clone(&door.admission)
+            }
+            None => Arc::new(Admission::new(spec.queue)),
+        };
         let door = Arc::new(Self {
             model,
-            admission: Admission::new(spec.queue),
+            admission,
             spec,
             limits_now,
             members: ArcSwap::default(),

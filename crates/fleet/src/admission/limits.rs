@@ -98,8 +98,10 @@ impl Limits {
 
 impl EndpointLimits {
     fn reached(&self, endpoint: &Endpoint, more_tokens: u64) -> Option<Exclusion> {
-        let requests = u64::from(endpoint.in_flight());
-        let reached = self.most.reached(requests, endpoint.queued_prefill_tokens(), more_tokens);
+        let (former_requests, former_tokens) = endpoint.former().share();
+        let requests = u64::from(endpoint.in_flight()) + former_requests;
+        let tokens = endpoint.queued_prefill_tokens().saturating_add(former_tokens);
+        let reached = self.most.reached(requests, tokens, more_tokens);
         reached.or_else(|| {
             let usage = self.kv_usage.and(endpoint.signals().kv_usage);
             let saturated = usage.zip(self.kv_usage).is_some_and(|(usage, most)| usage >= most);
@@ -114,10 +116,19 @@ fn is_its_own(why: Exclusion) -> bool {
     matches!(why, ModelNotServed | ContextTooLong | Tried | NotOwner)
 }
 
-/// Requests and prompt tokens of all together.
+/// Requests and prompt tokens of all together, with what is left of endpoints their engines had.
 fn in_hand(endpoints: &[Arc<Endpoint>]) -> (u64, u64) {
-    endpoints.iter().fold((0, 0), |(requests, tokens), endpoint| {
-        let queued = endpoint.queued_prefill_tokens();
-        (requests + u64::from(endpoint.in_flight()), queued.saturating_add(tokens))
-    })
+    let (mut requests, mut tokens) = (0_u64, 0_u64);
+    for (place, endpoint) in endpoints.iter().enumerate() {
+        requests += u64::from(endpoint.in_flight());
+        tokens = tokens.saturating_add(endpoint.queued_prefill_tokens());
+        // Those of one engine stand side by side.
+        let before = place.checked_sub(1).and_then(|before| endpoints.get(before));
+        if before.is_none_or(|before| !before.same_engine(endpoint)) {
+            let (former_requests, former_tokens) = endpoint.former().in_hand();
+            requests += former_requests;
+            tokens = tokens.saturating_add(former_tokens);
+        }
+    }
+    (requests, tokens)
 }

@@ -82,6 +82,11 @@ impl<T> Queue<T> {
         Self { limit, length: 0, arrivals: 0, classes: BTreeMap::new(), aside, deferred }
     }
 
+    /// Lets so many wait from now on; nobody who waits has to go.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     pub(super) fn len(&self) -> usize {
         self.length + self.aside.len() + self.deferred.len()
     }

@@ -3,6 +3,7 @@ use std::rc::Rc;
 
 use tokio::task::LocalSet;
 
+use super::waiter::MAX_OVERTAKEN;
 use super::*;
 
 const SPEC: QueueSpec = QueueSpec { places: 4, max_wait: Duration::from_millis(400) };

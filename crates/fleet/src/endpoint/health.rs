@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Endpoint;
 use crate::breaker::BreakerState;
+use crate::engine::Engine;
 use crate::health::Standing;
 
 impl Endpoint {
@@ -51,6 +52,16 @@ impl Endpoint {
     #[must_use]
     pub fn back_pressure(&self) -> Option<Duration> {
         self.engine.back_pressure()
+    }
+
+    /// An attempt to have it answer a request failed, in the phase `cause`: counted, by the engine.
+    pub fn note_failed_attempt(&self, cause: &'static str) {
+        self.engine.note_failed_attempt(cause);
+    }
+
+    /// Its engine, for what is counted of that.
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// A request is sent there.

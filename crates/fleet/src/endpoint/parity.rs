@@ -81,10 +81,7 @@ impl Endpoint {
         } else {
             tracing::info!(endpoint, rank, %before, %now, why, "trust changed");
         }
-        metrics::counter!("kvasir_trust_transitions_total", "endpoint" => endpoint.to_owned(),
-            "rank" => rank.map_or_else(|| "all".to_owned(), |rank| rank.to_string()),
-            "from" => before.to_string(), "to" => now.to_string(), "reason" => why)
-        .increment(1);
+        self.engine.trust_changes().count(rank, before, now, why);
     }
 
     /// How many tokens at the end of what it holds it does not hit, by its hit profile.

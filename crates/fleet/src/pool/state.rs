@@ -12,6 +12,7 @@ use crate::health::Health;
 use crate::load::LoadCounters;
 use crate::parity::tokens::TokenParity;
 use crate::pending::PendingPrefixes;
+use crate::retired::Retired;
 use crate::retry_budget::RetryBudget;
 use crate::selecting::Selecting;
 use crate::spec::TokenSpec;
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     /// Engines that were sent requests whose blocks differ by more than tokens, by URL: whoever
     /// follows their streams anew must know.
     pub(crate) carried_extras: Arc<ByName<AtomicBool>>,
+    /// Endpoints that are none any more and still have requests.
+    pub(crate) retired: Arc<Retired>,
 }
 
 impl Shared {
@@ -44,6 +47,7 @@ impl Shared {
             accounts: Arc::default(),
             healths: Arc::default(),
             carried_extras: Arc::default(),
+            retired: Arc::default(),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Bursts of one new prefix over engines that say nothing meanwhile.
 
+use std::time::{Duration, Instant};
+
 use kvasir_balance::{PolicyKind, SelectionSpec};
 use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;

@@ -2,52 +2,36 @@
 //!
 //! First everything that may fail, without effect; then everything that changes something.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::HeaderValue;
 use http::uri::Authority;
 use kvasir_balance::record::Start;
 use kvasir_prompt::Limits;
-use kvasir_upstream::Origin;
 
+use super::engines::{EngineSpec, Wanted, engine_specs};
 use super::{Fleet, FleetError, Seated};
 use crate::changes::Changes;
 use crate::decision_log::DecisionLog;
-use crate::endpoint::Endpoint;
 use crate::engine_client::EngineClient;
-use crate::identity::BlockIdentity;
 use crate::monitor::Duty;
 use crate::pool::{Pool, PoolState};
-use crate::ranks::{Configured, Ranks};
+use crate::ranks::Ranks;
 use crate::roster::Leaving;
 use crate::seat::Seat;
 use crate::selecting::Selecting;
-use crate::spec::{AdminState, EventSpec, FleetSpec, PoolSpec, RankAddressing};
+use crate::spec::{AdminState, FleetSettings, FleetSpec, PoolSpec};
 use crate::supervised::Supervised;
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
 
-/// What all pools together say of one engine.
-struct EngineSpec {
-    origin: Origin,
-    addressing: RankAddressing,
-    identity: BlockIdentity,
-    configured: Configured,
-    weight: u32,
-    events: Option<EventSpec>,
-    poll: bool,
-    authorization: Option<HeaderValue>,
-    /// The places of its pools.
-    pools: Vec<usize>,
-}
-
 /// An engine of the new fleet.
 struct Member {
     spec: EngineSpec,
+    /// The places of its pools.
+    pools: Vec<usize>,
     ranks: Arc<Ranks>,
     before: Before,
 }
@@ -76,25 +60,32 @@ pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Change
     }
 
     let mut changes = Changes::default();
+    let FleetSpec { pools, scrape_interval, connect_timeout, seed, decision_log, health } = spec;
+    let settings = FleetSettings { scrape_interval, connect_timeout, health };
+    if let Some(known) = &before.settings {
+        changes.settings = settings.differences(known);
+    }
     for member in members.values() {
         member.ranks.engine().set_weight(member.spec.weight);
-        member.ranks.engine().set_breaker(spec.health.breaker);
+        member.ranks.engine().set_breaker(settings.health.breaker);
         member.ranks.configure(member.spec.configured);
     }
-    let known = before.probing.as_ref().filter(|(timeout, _)| *timeout == spec.connect_timeout);
+    let known = before.probing.as_ref().filter(|(timeout, _)| *timeout == connect_timeout);
     let another_client = known.is_none();
-    let client = known.map_or_else(|| EngineClient::new(spec.connect_timeout), |(_, c)| c.clone());
+    let client = known.map_or_else(|| EngineClient::new(connect_timeout), |(_, c)| c.clone());
     let mut fleet = Fleet {
-        probing: Some((spec.connect_timeout, client.clone())),
+        probing: Some((connect_timeout, client.clone())),
+        settings: Some(settings.clone()),
+        specs: HashMap::new(),
         roster: Arc::clone(&roster),
-        pools: std::collections::HashMap::new(),
+        pools: HashMap::new(),
         order: Vec::new(),
         engines: Vec::new(),
-        seats: std::collections::HashMap::new(),
+        seats: HashMap::new(),
     };
-    let log = spec.decision_log.as_deref();
-    for (place, pool) in (0_u64..).zip(spec.pools) {
-        let seed = spec.seed.wrapping_add(place);
+    let log = decision_log.as_deref();
+    for (place, pool) in (0_u64..).zip(pools) {
+        let seed = seed.wrapping_add(place);
         seat_pool(&mut fleet, before, pool, &members, (seed, log), &mut changes);
     }
     for seated in fleet.seats.values() {
@@ -109,13 +100,16 @@ pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Change
     let seats: Vec<Arc<Seat>> =
         fleet.order.iter().map(|pool| Arc::clone(&fleet.seats[pool.model()].seat)).collect();
     for member in members.into_values() {
-        let pools = member.spec.pools.iter().map(|place| Arc::clone(&seats[*place])).collect();
+        let authority = member.spec.origin.authority().clone();
+        let another_spec = before.specs.get(&authority) != Some(&member.spec);
+        fleet.specs.insert(authority, member.spec.clone());
+        let pools = member.pools.iter().map(|place| Arc::clone(&seats[*place])).collect();
         let duty = Duty {
             events: member.spec.events,
             poll: member.spec.poll,
             authorization: member.spec.authorization,
-            interval: spec.scrape_interval,
-            probe: spec.health.clone(),
+            interval: settings.scrape_interval,
+            probe: settings.health.clone(),
             client: client.clone(),
             pools,
         };
@@ -126,7 +120,7 @@ pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Change
             member.ranks,
             member.before,
             duty,
-            another_client || another_way,
+            (another_spec, another_client || another_way),
             &mut changes,
         );
         fleet.engines.push(engine);
@@ -139,54 +133,9 @@ pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Change
     Ok((fleet, changes))
 }
 
-/// What the pools say of each engine, in the order of their first mention.
-fn engine_specs(pools: &[PoolSpec]) -> Result<Vec<EngineSpec>, FleetError> {
-    let mut engines: Vec<EngineSpec> = Vec::new();
-    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
-    for (pool_place, pool) in pools.iter().enumerate() {
-        for spec in &pool.endpoints {
-            let addressing = spec.addressing(pool.rank_addressing);
-            let authority = spec.origin.authority();
-            let place = match places.entry(authority.as_str()) {
-                Entry::Occupied(known) => *known.get(),
-                Entry::Vacant(free) => {
-                    engines.push(EngineSpec {
-                        origin: spec.origin.clone(),
-                        addressing,
-                        identity: pool.identity.clone(),
-                        configured: Configured { ranks: spec.ranks, state: spec.state },
-                        weight: spec.weight,
-                        events: None,
-                        poll: false,
-                        authorization: None,
-                        pools: Vec::new(),
-                    });
-                    *free.insert(engines.len() - 1)
-                }
-            };
-            let engine = &mut engines[place];
-            if engine.addressing != addressing {
-                return Err(FleetError::Addressing(authority.to_string()));
-            }
-            if engine.identity != pool.identity {
-                return Err(FleetError::Identity(authority.to_string()));
-            }
-            if engine.origin != spec.origin {
-                return Err(FleetError::Connections(spec.origin.to_string()));
-            }
-            engine.weight = spec.weight;
-            engine.events = engine.events.take().or_else(|| spec.events.clone());
-            engine.poll |= spec.poll_events;
-            engine.authorization =
-                engine.authorization.take().or_else(|| pool.authorization.clone());
-            engine.pools.push(pool_place);
-        }
-    }
-    Ok(engines)
-}
-
 /// The engine that is there, or is leaving; else another one.
-fn member(before: &Fleet, leaving: &Leaving, spec: EngineSpec) -> Result<Member, FleetError> {
+fn member(before: &Fleet, leaving: &Leaving, engine: Wanted) -> Result<Member, FleetError> {
+    let Wanted { spec, pools } = engine;
     let fits = |engine: &Arc<Supervised>| {
         let ranks = engine.ranks();
         ranks.addressing() == spec.addressing
@@ -208,7 +157,7 @@ fn member(before: &Fleet, leaving: &Leaving, spec: EngineSpec) -> Result<Member,
         Some(found) => found,
         None => (new_ranks(before, &spec)?, Before::Nothing),
     };
-    Ok(Member { spec, ranks, before: known })
+    Ok(Member { spec, pools, ranks, before: known })
 }
 
 fn new_ranks(before: &Fleet, spec: &EngineSpec) -> Result<Arc<Ranks>, FleetError> {
@@ -226,13 +175,14 @@ fn employ(
     ranks: Arc<Ranks>,
     before: Before,
     duty: Duty,
-    another_client: bool,
+    (another_spec, another_client): (bool, bool),
     changes: &mut Changes,
 ) -> Arc<Supervised> {
     let url = ranks.engine().url().to_owned();
     let known = match before {
         Before::There(engine) => {
-            if engine.charge(duty.clone(), another_client) {
+            engine.charge(duty, another_client);
+            if another_spec {
                 changes.engines_changed.push(url);
             }
             return engine;
@@ -245,6 +195,7 @@ fn employ(
         Before::Otherwise(engine) => {
             let engine = engine.or_else(|| leaving.take(ranks.engine().authority()));
             if let Some(engine) = engine {
+                fleet.roster.shared().retired.add(engine.ranks().endpoints());
                 engine.begin_end();
             }
             changes.engines_begun_anew.push(url);
@@ -258,6 +209,7 @@ fn employ(
             engine
         }
         None => {
+            ranks.recall(&ranks.endpoints());
             let inventory = Arc::clone(&fleet.roster.shared().inventory);
             Arc::new(Supervised::start(ranks, duty, inventory))
         }
@@ -296,11 +248,7 @@ fn seat_pool(
         let pool = seat.pool();
         let state = next_state(&pool, known, &spec, (seed, log), changes);
         let same = Arc::ptr_eq(&state.selecting, &pool.state().selecting)
-            && known.tokens == spec.tokens
-            && known.tokenizer_dir == spec.tokenizer_dir
-            && known.authorization == spec.authorization
-            && known.timeouts == spec.timeouts
-            && known.admission == spec.admission
+            && !is_another(known, &spec)
             && pool.states() == states
             && pool.has_engines(&engines);
         if same {
@@ -310,7 +258,6 @@ fn seat_pool(
             let timeouts = spec.timeouts;
             let next = Pool::new(model.clone(), authorization, timeouts, engines, shared, state);
             let next = next.with_states(states).with_door(spec.admission.clone(), pool.door());
-            forget_gone(&pool, &next);
             seat.take(Arc::new(next));
             changes.pools_changed.push(model.clone());
         }
@@ -328,6 +275,31 @@ fn seat_pool(
     fleet.order.push(Arc::clone(&pool));
     fleet.pools.insert(model.clone(), pool);
     fleet.seats.insert(model, Seated { seat, spec });
+}
+
+/// Whether a pool is to be another by its own settings.
+fn is_another(known: &PoolSpec, spec: &PoolSpec) -> bool {
+    let PoolSpec {
+        model,
+        // Another one is another selection, and is looked at there.
+        selection: _,
+        tokenizer_dir,
+        authorization,
+        tokens,
+        // Engines that are addressed or known in another way are others.
+        rank_addressing: _,
+        identity: _,
+        timeouts,
+        admission,
+        // So are others in their place; their states are looked at, and the rest is the engines'.
+        endpoints: _,
+    } = known;
+    *model != spec.model
+        || *tokenizer_dir != spec.tokenizer_dir
+        || *authorization != spec.authorization
+        || *tokens != spec.tokens
+        || *timeouts != spec.timeouts
+        || *admission != spec.admission
 }
 
 /// What a pool goes on with: all of it but what depends on settings that changed.
@@ -374,16 +346,6 @@ fn selecting_of(spec: &PoolSpec, seed: u64, log: Option<&DecisionLog>) -> Select
 fn states_of(spec: &PoolSpec) -> Vec<(Authority, AdminState)> {
     let told = spec.endpoints.iter().filter(|endpoint| endpoint.state != AdminState::Active);
     told.map(|endpoint| (endpoint.origin.authority().clone(), endpoint.state)).collect()
-}
-
-/// What was remembered of endpoints that are not in the pool any more.
-fn forget_gone(pool: &Pool, next: &Pool) {
-    let (before, now) = (pool.members(), next.members());
-    let gone = |member: &&Arc<Endpoint>| !now.iter().any(|stays| stays.name() == member.name());
-    let gone: Vec<Arc<Endpoint>> = before.iter().filter(gone).cloned().collect();
-    if !gone.is_empty() && Arc::ptr_eq(&pool.state().selecting, &next.state().selecting) {
-        next.state().selecting.forget_gone(&gone);
-    }
 }
 
 fn prompts_of(spec: &PoolSpec) -> ModelPrompts {

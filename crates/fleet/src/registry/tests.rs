@@ -18,6 +18,8 @@ use crate::spec::{
 };
 
 mod carried;
+mod changed;
+mod retired;
 
 /// Where nobody listens.
 fn authority(number: u16) -> Authority {

@@ -83,6 +83,13 @@ impl Gateway {
         gateway
     }
 
+    /// `serve` with these arguments, not waited for.
+    pub(crate) fn begun<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+        let mut child = command().arg("serve").args(args).spawn().unwrap();
+        let log = Log::of(&mut child);
+        Self { child, addr: ([0, 0, 0, 0], 0).into(), log }
+    }
+
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -266,9 +273,7 @@ impl Drop for Gateway {
 pub(crate) async fn run_to_end<A: AsRef<OsStr>>(
     args: impl IntoIterator<Item = A>,
 ) -> (Option<i32>, String) {
-    let mut child = command().arg("serve").args(args).spawn().unwrap();
-    let log = Log::of(&mut child);
-    let mut gateway = Gateway { child, addr: ([0, 0, 0, 0], 0).into(), log };
+    let mut gateway = Gateway::begun(args);
     let status = gateway.exit_status().await;
     // The last lines may still be on their way through the pipe.
     eventually_async(SOON, || gateway.log.0.ended.load(Ordering::Acquire)).await;

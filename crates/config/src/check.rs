@@ -1,0 +1,156 @@
+//! Whether what the parts of a configuration say fits together: its pools, and the engines that are
+//! in several of them.
+
+use std::collections::{HashMap, HashSet};
+
+use http::uri::Authority;
+
+use crate::bounds::{DAY_S, HOUR_MS, MOST_BODY_BYTES, Wrong, within};
+use crate::endpoint::EndpointConfig;
+use crate::model::Config;
+use crate::pool::PoolConfig;
+
+/// Why two engines cannot connect to us in the same way.
+const ONE_EACH: &str = "engines that share an address need a `topic` each";
+
+/// Below, heads of prompts would say nothing.
+const LEAST_PROMPT_BYTES: usize = 1024;
+
+/// Where in the configuration something is, before the key itself.
+fn at<K: AsRef<str>>(prefix: &str) -> impl Fn((K, String)) -> Wrong {
+    move |(key, message)| (format!("{prefix}.{}", key.as_ref()), message)
+}
+
+impl Config {
+    /// If not, the key and what is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), Wrong> {
+        if self.pools.is_empty() {
+            return Err(("pools".to_owned(), "at least one pool is needed".to_owned()));
+        }
+        within("max_body_bytes", &self.max_body_bytes, &1, &MOST_BODY_BYTES)?;
+        let most = &MOST_BODY_BYTES;
+        within("max_prompt_bytes", &self.max_prompt_bytes, &LEAST_PROMPT_BYTES, most)?;
+        self.timeouts.check().map_err(at("timeouts"))?;
+        within("scrape_interval_ms", &self.scrape_interval_ms, &50, &HOUR_MS)?;
+        within("shutdown_grace_s", &self.shutdown_grace_s, &0, &DAY_S)?;
+        within("shutdown_delay_s", &self.shutdown_delay_s, &0, &DAY_S)?;
+        self.inventory.check().map_err(at("inventory"))?;
+        self.check_client_keys()?;
+        self.retries.check().map_err(at("retries"))?;
+        self.health.check().map_err(at("health"))?;
+        for (i, path) in self.forward_paths.iter().enumerate() {
+            if !path.starts_with('/') {
+                return Err((format!("forward_paths[{i}]"), "must begin with `/`".to_owned()));
+            }
+        }
+        self.check_pools()
+    }
+
+    fn check_pools(&self) -> Result<(), Wrong> {
+        let mut models = HashSet::new();
+        let mut engines = Engines::default();
+        for (i, pool) in self.pools.iter().enumerate() {
+            if !models.insert(pool.model.as_str()) {
+                let message = format!("model `{}` has two pools", pool.model);
+                return Err((format!("pools[{i}].model"), message));
+            }
+            pool.check().map_err(at(&format!("pools[{i}]")))?;
+            let timeouts = self.timeouts.with(&pool.timeouts);
+            timeouts.check().map_err(at(&format!("pools[{i}].timeouts")))?;
+            for (j, endpoint) in pool.endpoints.iter().enumerate() {
+                engines.see(pool, endpoint).map_err(|(of_pool, key, message)| {
+                    let endpoint = if of_pool { String::new() } else { format!("endpoints[{j}].") };
+                    (format!("pools[{i}].{endpoint}{key}"), message)
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was said of engines so far. One engine has one weight, one state, one stream of events and so
+/// on, whichever pools it is in.
+#[derive(Default)]
+struct Engines<'a> {
+    /// Where each is first mentioned.
+    known: HashMap<&'a Authority, (&'a PoolConfig, &'a EndpointConfig)>,
+    /// The first stream of events that is told of each.
+    streams: HashMap<&'a Authority, Stream<'a>>,
+    /// Those that connect to us, by the address.
+    bound: HashMap<&'a str, Vec<(&'a Authority, Option<&'a str>)>>,
+}
+
+type Stream<'a> = (&'a str, Option<&'a str>, Option<&'a str>, bool);
+
+/// Whether the key is the pool's and not the endpoint's, the key, and what is wrong.
+type Odd = (bool, &'static str, String);
+
+impl<'a> Engines<'a> {
+    /// Whether it fits what was said before.
+    fn see(&mut self, pool: &'a PoolConfig, endpoint: &'a EndpointConfig) -> Result<(), Odd> {
+        let engine = endpoint.url.authority();
+        let (first, known) = *self.known.entry(engine).or_insert((pool, endpoint));
+        fits(first, known, pool, endpoint)?;
+        self.see_address(endpoint)?;
+        let Some(stream) = endpoint.stream() else { return Ok(()) };
+        if *self.streams.entry(engine).or_insert(stream) != stream {
+            let message = format!("{} has another event stream elsewhere", endpoint.url);
+            return Err((false, "events", message));
+        }
+        Ok(())
+    }
+
+    fn see_address(&mut self, endpoint: &'a EndpointConfig) -> Result<(), Odd> {
+        let Some((address, topic)) = endpoint.listens_at() else { return Ok(()) };
+        let engine = endpoint.url.authority();
+        let others = self.bound.entry(address).or_default();
+        let alike = |(other, known): &&(&Authority, Option<&str>)| {
+            *other != engine && (topic.is_none() || known.is_none() || topic == *known)
+        };
+        if let Some((other, _)) = others.iter().find(alike) {
+            let message = format!("http://{other} connects there too: {ONE_EACH}");
+            return Err((false, "topic", message));
+        }
+        others.push((engine, topic));
+        Ok(())
+    }
+}
+
+/// Whether two mentions of one engine say the same of what it has once.
+fn fits(
+    first: &PoolConfig,
+    known: &EndpointConfig,
+    pool: &PoolConfig,
+    endpoint: &EndpointConfig,
+) -> Result<(), Odd> {
+    let ranks = |pool: &PoolConfig, endpoint: &EndpointConfig| {
+        (pool.rank_addressing, endpoint.ranks, endpoint.rank)
+    };
+    let (url, of) = (&endpoint.url, |key, message| Err((false, key, message)));
+    if ranks(first, known) != ranks(pool, endpoint) {
+        return of("url", format!("the ranks of {url} are told otherwise elsewhere"));
+    }
+    if known.state != endpoint.state {
+        return of("state", format!("{url} has another state elsewhere"));
+    }
+    if known.weight != endpoint.weight {
+        let (weight, model) = (known.weight, &first.model);
+        return of("weight", format!("{url} has the weight {weight} in the pool `{model}`"));
+    }
+    if first.identity != pool.identity {
+        let message = format!(
+            "{url} is in the pools `{}` and `{}`: blocks of one engine are known in one way",
+            first.model, pool.model
+        );
+        return Err((true, "identity", message));
+    }
+    if first.connections() != pool.connections() || known.url != *url {
+        let message = format!(
+            "{url} is connected to otherwise in the pool `{}` (scheme, `engine_tls`, `http2`, \
+             `max_idle_connections`, `max_connections`)",
+            first.model
+        );
+        return of("url", message);
+    }
+    Ok(())
+}
