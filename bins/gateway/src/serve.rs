@@ -78,8 +78,6 @@ pub(crate) fn run(
         let reloader = Reloader::new(Arc::clone(&app), args, started, text, log, keys);
         let times = reloader.stop_times();
         tokio::spawn(reloader.run(hangups));
-        // Whoever reads the line may ask it to stop.
-        let stops = Stops::new();
         tracing::info!(address = %listener.local_addr()?, "listening");
         let serving = |closed: oneshot::Receiver<()>| {
             let stop = async move {

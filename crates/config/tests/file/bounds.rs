@@ -9,7 +9,7 @@ use crate::{SMALL, error, parse};
 fn every_number_has_bounds_and_what_is_beyond_is_located() {
     let of_pool = |key: &str, value: &str| {
         let rest = "endpoints: [{url: 'http://a'}]";
-        format!("pools: [{{model: m, {rest}, {}}}]\n", format!("{key}: {value}"))
+        format!("pools: [{{model: m, {rest}, {key}: {value}}}]\n")
     };
     let plain = |key: &str, value: &str| format!("{SMALL}{key}: {value}\n");
     for (key, taken, refused) in [

@@ -6,9 +6,11 @@ use kvasir_balance::{PolicyKind, SelectionSpec};
 use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;
 
+use super::trials::Trials;
 use super::*;
 use crate::breaker::{BreakerSettings, Verdict};
 use crate::card::{Adapter, EngineCard, ServedModel};
+use crate::engine::Exclusion;
 use crate::identity::BlockIdentity;
 use crate::ranks::Configured;
 use crate::selecting::Selecting;
