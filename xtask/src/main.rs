@@ -1,6 +1,8 @@
 //! Repository tasks: `cargo xtask <task>`.
 
 mod check_external;
+mod child;
+mod cost;
 mod golden;
 mod parity_check;
 mod run;
@@ -15,6 +17,7 @@ const USAGE: &str = "usage: cargo xtask <task>
 
 tasks:
   tidy                  check layers, manifests and text of the repository
+  cost [ARGS]           instructions of a request through the gateway, by stage; needs valgrind (--help)
   golden [FLAGS]        make the golden vectors again from the engines' published packages (--help)
   parity-check ARGS     check a live engine, leg by leg: `kvasirctl parity-check` (--help)
   check-external ARGS   run what is not in the repository: clients, a load generator, real models (--help)";
@@ -25,6 +28,10 @@ fn main() -> ExitCode {
     match args.as_slice() {
         ["tidy"] => run_tidy(),
         ["check-external", rest @ ..] => ended(check_external::check_external(&root(), rest)),
+        ["cost", rest @ ..] => match cost::cost(&root(), rest) {
+            Ok(lines) => say(&lines, ExitCode::SUCCESS),
+            Err((why, code)) => say(&[format!("error: {why}")], code),
+        },
         ["golden", rest @ ..] => ended(golden::golden(&root(), rest)),
         ["parity-check", rest @ ..] => ended(parity_check::parity_check(rest)),
         ["help" | "--help" | "-h"] => say(&[USAGE.to_owned()], ExitCode::SUCCESS),

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use twox_hash::XxHash3_64;
+use crate::xxh3;
 
 /// Kvasir's 64-bit chained identity of one full block of tokens and everything before it.
 ///
@@ -158,11 +158,7 @@ impl KeySpace {
     }
 
     fn digest(&self, bytes: &[u8]) -> BlockKey {
-        match XxHash3_64::oneshot_with_secret(&self.secret[..], bytes) {
-            Ok(hash) => BlockKey(hash),
-            // The secret's length is fixed above the minimum by its type.
-            Err(_) => unreachable!("secret of {} bytes refused", Self::SECRET_LEN),
-        }
+        BlockKey(xxh3::digest(&self.secret, bytes))
     }
 }
 

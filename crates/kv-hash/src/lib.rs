@@ -32,6 +32,7 @@ pub mod verify;
 mod version;
 pub mod vllm;
 mod windows;
+mod xxh3;
 
 pub use self::key::{BlockExtra, BlockKey, KeySpace, Scope};
 pub use self::spec::{Blocks, Engine, Explained, ExplainedBlock, Spec, SpecError};

@@ -46,7 +46,7 @@ pub use multipart::model_of_form;
 pub use names::{MAX_NAME_BYTES, Name, Names};
 pub use prompts::{Level, Limits, Prompts};
 pub use question::tokenize_question;
-pub use renderer::{LoadError, Renderer};
+pub use renderer::{LoadError, Quick, Renderer, Rest};
 pub use text::{PromptText, prompt_text};
 pub use tokenizer::{PrefixCacheStats, TokenizerEngine};
 pub use unrouted::Unrouted;

@@ -1,6 +1,7 @@
 //! One model's tokenizer and chat template: bodies in, token ids out.
 
 mod head;
+mod quick;
 mod shapes;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,8 @@ use std::sync::{Arc, OnceLock};
 
 use minijinja::value::Value;
 
+pub use self::quick::{Quick, Rest};
+use self::shapes::{Conventions, MediaAt};
 use crate::chat::{self, Chat, Media, Reading};
 use crate::clock::CivilTime;
 use crate::completion::{self, Completion, Prompt};
@@ -21,7 +24,6 @@ use crate::template::{Clock, Template, python, value};
 use crate::tokenizer::{PrefixCacheStats, Settings, Tokenizer, TokenizerEngine};
 use crate::work::{Clocks, Work};
 use crate::{Api, Limits, Prompts, Unrouted};
-use shapes::{Conventions, MediaAt};
 
 /// What transformers appends to the message that is continued, and cuts the text at.
 const CONTINUE_MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
@@ -290,11 +292,15 @@ impl Renderer {
         if self.rendered_by == RenderedBy::Harmony {
             return self.harmony(crate::harmony::read_chat(request)?);
         }
-        let exact = self.templated(request, salt)?;
+        Ok(self.as_rendered(self.templated(request, salt)?))
+    }
+
+    /// What the engine may do otherwise with chats of this model is said.
+    fn as_rendered(&self, exact: Prompts) -> Prompts {
         match self.rendered_by.refuses_chat() {
             // The first reason for not being exact is the one that is told.
-            Err(why) if exact.why.is_none() => Ok(exact.approximate(why)),
-            _ => Ok(exact),
+            Err(why) if exact.why.is_none() => exact.approximate(why),
+            _ => exact,
         }
     }
 

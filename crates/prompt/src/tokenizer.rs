@@ -26,6 +26,10 @@ use crate::fields::Truncation;
 /// Least bytes between two places where a text is cut for the cache: an entry costs some 200
 /// bytes besides its text and ids, and what is behind the last place is tokenized every time.
 const SPACING: usize = 192;
+/// Bytes of text that our own code takes about a millisecond for, or much less.
+const QUICK_BYTES: usize = 4 << 10;
+/// The same for the library.
+const QUICK_LIBRARY_BYTES: usize = 1 << 10;
 
 /// What a model's configuration says about its tokenizer beside `tokenizer.json`.
 #[derive(Debug, Default)]
@@ -48,6 +52,14 @@ pub(crate) struct Tokenizer {
     around: Option<Around>,
     boundaries: Boundaries,
     prefixes: PrefixCache,
+}
+
+/// What became of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Appended {
+    All,
+    /// Too much would have had to be tokenized.
+    Nothing,
 }
 
 impl Tokenizer {
@@ -90,8 +102,24 @@ impl Tokenizer {
         cut: Truncation,
         salt: Option<&str>,
     ) -> Result<Vec<u32>, String> {
+        self.encode_within(text, special, cut, salt, usize::MAX).map(Option::unwrap_or_default)
+    }
+
+    /// The same, if at most `most` bytes of the text have to be tokenized: the rest is in the cache.
+    /// `None` tells that they are more, and that nothing was tokenized.
+    pub(crate) fn encode_within(
+        &self,
+        text: &str,
+        special: bool,
+        cut: Truncation,
+        salt: Option<&str>,
+        most: usize,
+    ) -> Result<Option<Vec<u32>>, String> {
         let Some(around) = &self.around else {
-            return self.engines.library.finished_ids(text, special, cut);
+            if text.len() > most {
+                return Ok(None);
+            }
+            return self.engines.library.finished_ids(text, special, cut).map(Some);
         };
         let (before, after): (&[u32], &[u32]) =
             if special { (&around.before, &around.after) } else { (&[], &[]) };
@@ -99,11 +127,13 @@ impl Tokenizer {
         let mut ids = Vec::with_capacity(before.len() + text.len() / 2 + 16);
         ids.extend_from_slice(before);
         let state = self.engines.differs();
-        self.append_ids(text, salt, &mut ids)?;
+        if self.append_ids(text, salt, most, &mut ids)? == Appended::Nothing {
+            return Ok(None);
+        }
         if self.engines.differs() != state {
             // Parts of this text may be wrong: once more, from nothing.
             ids.truncate(before.len());
-            self.append_ids(text, salt, &mut ids)?;
+            self.append_ids(text, salt, usize::MAX, &mut ids)?;
         }
         if let Truncation::Last { keep } | Truncation::First { keep } = cut {
             let added = before.len() + after.len();
@@ -117,10 +147,15 @@ impl Tokenizer {
             }
         }
         ids.extend_from_slice(after);
-        Ok(match cut {
+        Ok(Some(match cut {
             Truncation::Last { .. } | Truncation::First { .. } => ids,
             _ => cut.cut(ids),
-        })
+        }))
+    }
+
+    /// Bytes of text that take about a millisecond.
+    pub(crate) fn quick_bytes(&self) -> usize {
+        if self.engines.is_fast() { QUICK_BYTES } else { QUICK_LIBRARY_BYTES }
     }
 
     /// How many tokens end a cacheable prefix, and what the cache does.
@@ -137,8 +172,15 @@ impl Tokenizer {
     ///
     /// The text is cut at the first boundary [`SPACING`] bytes behind the last cut, and so on. So
     /// where it is cut up to some byte depends on the text up to there, and two texts are cut
-    /// alike as far as they are alike.
-    fn append_ids(&self, text: &str, salt: Option<&str>, ids: &mut Vec<u32>) -> Result<(), String> {
+    /// alike as far as they are alike. Where what is not known has more than `most` bytes, it is left,
+    /// and nothing of the ids appended is of use.
+    fn append_ids(
+        &self,
+        text: &str,
+        salt: Option<&str>,
+        most: usize,
+        ids: &mut Vec<u32>,
+    ) -> Result<Appended, String> {
         let mut last: Option<Boundary> = None;
         let mut parent = if self.boundaries.is_empty() { None } else { self.prefixes.root(salt) };
         let (mut hit, before) = (0, ids.len());
@@ -156,6 +198,7 @@ impl Tokenizer {
                     saved = ids.len() - before;
                     Some(node.id)
                 }
+                None if text.len() - hit > most => return Ok(Appended::Nothing),
                 None => {
                     let start = ids.len();
                     self.append_part(text, last, next.end, ids)?;
@@ -165,8 +208,11 @@ impl Tokenizer {
             };
             last = Some(next);
         }
+        if text.len() - hit > most {
+            return Ok(Appended::Nothing);
+        }
         self.prefixes.count(hit, text.len() - hit, saved);
-        self.append_part(text, last, text.len(), ids)
+        self.append_part(text, last, text.len(), ids).map(|()| Appended::All)
     }
 
     /// Appends the ids of the part of a text between a boundary, or its start, and `end`, which is

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use kvasir_balance::Blind;
 use kvasir_fleet::{Pool, PromptState};
-use kvasir_prompt::{Api, Level, PromptText, Prompts, Renderer, Unrouted, given_ids, prompt_text};
+use kvasir_prompt::{
+    Api, Level, PromptText, Prompts, Quick, Renderer, Unrouted, given_ids, prompt_text,
+};
 use tokio::sync::Semaphore;
 
-/// Tokenising this much takes about a millisecond: not worth a change of threads.
-const INLINE_BYTES: usize = 2 << 10;
 /// Without a tokenizer a body is only looked through, which is a hundred times as fast.
 const INLINE_READ_BYTES: usize = 256 << 10;
 /// Bytes of body per token, for prompts that are not tokenised.
@@ -201,28 +201,37 @@ pub(crate) async fn tokenise(pool: &Pool, permits: &Arc<Semaphore>, asked: Asked
         PromptState::Pending => (None, "tokenizer_pending"),
         PromptState::Missing(_) => (None, "no_tokenizer"),
     };
+    let quick = |renderer: &Renderer| {
+        let start = Instant::now();
+        (renderer.quickly(api, body, asked.salt), start.elapsed())
+    };
+    let (rest, took) = match renderer.as_deref().map(quick) {
+        Some((Quick::Done(done), took)) => {
+            let rendered = done.map_err(|why| (refused(&why), text_in(api, body, asked.text)));
+            note_time(pool.model(), took);
+            return finished(pool, &asked, renderer.as_ref(), rendered);
+        }
+        Some((Quick::Rest(rest), took)) => (Some(rest), took),
+        None => (None, Duration::ZERO),
+    };
     let (salt, limits) = (asked.salt.map(str::to_owned), pool.prompts().limits());
     let wanted = asked.text;
-    let made_by = renderer.clone();
+    let work = renderer.clone().zip(rest);
     let timed = renderer.as_ref().map(|_| pool.model().to_owned());
     let render = move |body: &[u8]| {
         let start = Instant::now();
-        let rendered = match &renderer {
-            Some(renderer) => renderer.prompts_salted(api, body, salt.as_deref()).map_err(|why| {
-                tracing::debug!(%why, "prompt not tokenised");
-                why.as_str()
-            }),
+        let rendered = match work {
+            Some((renderer, rest)) => {
+                renderer.the_rest(rest, api, body, salt.as_deref()).map_err(|why| refused(&why))
+            }
             None => given_ids(api, body, limits).ok_or(without),
         };
-        let text = || (wanted > 0).then(|| prompt_text(api, body, wanted)).flatten();
         if let Some(model) = timed {
-            metrics::histogram!("kvasir_tokenize_seconds", "model" => model)
-                .record(start.elapsed());
+            note_time(&model, took + start.elapsed());
         }
-        rendered.map_err(|why| (why, text()))
+        rendered.map_err(|why| (why, text_in(api, body, wanted)))
     };
-    let inline = if made_by.is_some() { INLINE_BYTES } else { INLINE_READ_BYTES };
-    let rendered = if body.len() <= inline {
+    let rendered = if renderer.is_none() && body.len() <= INLINE_READ_BYTES {
         render(body)
     } else {
         // The permit goes with the work: a client that leaves lets no thread run unaccounted.
@@ -237,8 +246,33 @@ pub(crate) async fn tokenise(pool: &Pool, permits: &Arc<Semaphore>, asked: Asked
         });
         work.await.unwrap_or(Err(("tokenizer", None)))
     };
+    finished(pool, &asked, renderer.as_ref(), rendered)
+}
+
+/// Prompts, or why there are none and the text where it was asked for.
+type Rendered = Result<Prompts, (&'static str, Option<PromptText>)>;
+
+fn finished(
+    pool: &Pool,
+    asked: &Asked<'_>,
+    renderer: Option<&Arc<Renderer>>,
+    rendered: Rendered,
+) -> Known {
     match rendered {
-        Ok(rendered) => Known::of_rendered(pool, &asked, made_by.as_ref(), rendered),
-        Err((why, text)) => Known::of_text(pool, body.len(), why, text),
+        Ok(rendered) => Known::of_rendered(pool, asked, renderer, rendered),
+        Err((why, text)) => Known::of_text(pool, asked.body.len(), why, text),
     }
+}
+
+fn refused(why: &Unrouted) -> &'static str {
+    tracing::debug!(%why, "prompt not tokenised");
+    why.as_str()
+}
+
+fn text_in(api: Api, body: &[u8], wanted: usize) -> Option<PromptText> {
+    (wanted > 0).then(|| prompt_text(api, body, wanted)).flatten()
+}
+
+fn note_time(model: &str, took: Duration) {
+    metrics::histogram!("kvasir_tokenize_seconds", "model" => model.to_owned()).record(took);
 }

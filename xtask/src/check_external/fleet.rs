@@ -1,13 +1,12 @@
 //! What external clients talk to: the gateway over two simulated engines, all of this repository.
 
-use std::io::{BufRead as _, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use super::tools::cargo;
+use crate::child::{Running, started};
 
 /// The model's name in requests.
 pub(super) const MODEL: &str = "kvasir-demo";
@@ -19,16 +18,6 @@ pub(super) struct Fleet {
     url: String,
     _gateway: Running,
     _engines: [Running; 2],
-}
-
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 impl Fleet {
@@ -53,13 +42,15 @@ impl Fleet {
             let mut command = Command::new(bin.join("kvasirctl"));
             command.args(["sim-engine", "--port", "0", "--speed", "4"]);
             command.args(["--events", "tcp://127.0.0.1:*", "--replay", "tcp://127.0.0.1:*"]);
-            started(command, |line| line.split(' ').find(|word| word.starts_with("http://")))
+            started(command, PATIENCE, |line| {
+                line.split(' ').find(|word| word.starts_with("http://"))
+            })
         };
         let (first, second) = (engine()?, engine()?);
         let mut gateway = Command::new(bin.join("kvasir-gateway"));
         gateway.args(["serve", "--listen", "127.0.0.1:0", "--decision-headers"]);
         gateway.args([&first.1, &second.1]).env("RUST_LOG", "info,kvasir::access=warn");
-        let (running, address) = started(gateway, |line| line.split("address=").nth(1))?;
+        let (running, address) = started(gateway, PATIENCE, |line| line.split("address=").nth(1))?;
         let url = format!("http://{}", address.trim());
         ready(&url)?;
         Ok(Self { url, _gateway: running, _engines: [first.0, second.0] })
@@ -69,37 +60,6 @@ impl Fleet {
     pub(super) fn url(&self) -> &str {
         &self.url
     }
-}
-
-/// Starts a program, and what `find` finds in a line of its output.
-fn started(
-    mut command: Command,
-    find: fn(&str) -> Option<&str>,
-) -> Result<(Running, String), String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.env("NO_COLOR", "1");
-    let mut child = command.spawn().map_err(|error| format!("{program}: {error}"))?;
-    let (found, place) = mpsc::channel();
-    let streams: [Option<Box<dyn Read + Send>>; 2] = [
-        child.stdout.take().map(|s| Box::new(s) as Box<dyn Read + Send>),
-        child.stderr.take().map(|s| Box::new(s) as Box<dyn Read + Send>),
-    ];
-    for stream in streams.into_iter().flatten() {
-        let found = found.clone();
-        // Reads on to the end: a pipe that nobody empties stops its writer.
-        thread::spawn(move || {
-            for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                if let Some(word) = find(&line) {
-                    // Nobody waits for a second one.
-                    let _ = found.send(word.to_owned());
-                }
-            }
-        });
-    }
-    let running = Running(child);
-    let place = place.recv_timeout(PATIENCE);
-    place.map(|place| (running, place)).map_err(|_| format!("{program} does not start"))
 }
 
 /// Waits until the gateway serves.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
 use super::hub::Hub;
 use super::link::{Link, LinkEvent};
@@ -110,7 +111,7 @@ impl Worker {
                 Output::Update(update) => {
                     // Visible no later than the update itself.
                     self.stats.publish(&running.stream);
-                    self.updates.blocking_send(update).map_err(|_| Gone)?;
+                    self.hand_on(update)?;
                 }
                 Output::Ask(start) => {
                     if let Some(replay) = &mut running.replay
@@ -129,6 +130,15 @@ impl Worker {
         }
         self.stats.publish(&running.stream);
         Ok(())
+    }
+
+    /// Hands an update on; waits where nobody takes them as fast as they come.
+    fn hand_on(&self, update: Update) -> Result<(), Gone> {
+        match self.updates.try_send(update) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(update)) => self.updates.blocking_send(update).map_err(|_| Gone),
+            Err(TrySendError::Closed(_)) => Err(Gone),
+        }
     }
 
     fn open_if_due(&self, context: &zmq::Context, running: &mut Running) {

@@ -72,6 +72,11 @@ impl Engines {
         }
     }
 
+    /// Whether the faster code tokenizes.
+    pub(super) fn is_fast(&self) -> bool {
+        self.fast.is_ok() && !self.differs()
+    }
+
     /// Whether the faster code was found wrong.
     pub(super) fn differs(&self) -> bool {
         self.differed.get().is_some()

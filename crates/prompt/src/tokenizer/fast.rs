@@ -6,6 +6,7 @@
 //! that asks for anything else is refused with the reason, and its model stays with the library.
 
 mod added;
+mod ascii;
 mod config;
 mod merge;
 mod split;
@@ -19,7 +20,7 @@ use tokenizers::{AddedToken, NormalizedString, Normalizer as _, NormalizerWrappe
 
 use self::added::{Added, Piece};
 use self::merge::{Merges, Words};
-use self::split::Splitter;
+use self::split::{Scan, Splitter};
 use super::engine::Encode;
 
 /// Word caches that are kept when no thread uses them.
@@ -34,7 +35,14 @@ pub(super) struct Fast {
     normalized: Option<Added>,
     splits: Vec<Splitter>,
     merges: Merges,
-    idle: Mutex<Vec<Words>>,
+    idle: Mutex<Vec<Scratch>>,
+}
+
+/// What one thread works with.
+struct Scratch {
+    words: Words,
+    /// One for each of the splits.
+    scans: Vec<Scan>,
 }
 
 impl std::fmt::Debug for Fast {
@@ -72,17 +80,33 @@ impl Fast {
     }
 
     /// Splits a text with each of `splits` in turn, every one within what the last one left.
-    fn words(&self, splits: &[Splitter], text: &str, words: &mut Words, ids: &mut Vec<u32>) {
-        match splits.split_first() {
+    fn words(
+        &self,
+        splits: &[Splitter],
+        scans: &mut [Scan],
+        text: &str,
+        words: &mut Words,
+        ids: &mut Vec<u32>,
+    ) {
+        match splits.split_first().zip(scans.split_first_mut()) {
             None => self.merges.append_ids(text.as_bytes(), words, ids),
-            Some((split, rest)) => split.each(text, |part| self.words(rest, part, words, ids)),
+            Some(((split, rest), (scan, scans))) => {
+                split.each(scan, text, |part| self.words(rest, scans, part, words, ids));
+            }
         }
+    }
+
+    fn scratch(&self) -> Scratch {
+        let scans = self.splits.iter().map(Splitter::scan).collect();
+        Scratch { words: Words::default(), scans }
     }
 }
 
 impl Encode for Fast {
     fn append_ids(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), String> {
-        let mut words = self.idle.lock().pop().unwrap_or_default();
+        let known = self.idle.lock().pop();
+        let mut scratch = known.unwrap_or_else(|| self.scratch());
+        let Scratch { words, scans } = &mut scratch;
         let result = added::cut(self.raw.as_ref(), text, |piece| match piece {
             Piece::Token(id) => {
                 ids.push(id);
@@ -93,7 +117,7 @@ impl Encode for Fast {
                 added::cut(self.normalized.as_ref(), &text, |piece| {
                     match piece {
                         Piece::Token(id) => ids.push(id),
-                        Piece::Text(text) => self.words(&self.splits, text, &mut words, ids),
+                        Piece::Text(text) => self.words(&self.splits, scans, text, words, ids),
                     }
                     Ok(())
                 })
@@ -101,7 +125,7 @@ impl Encode for Fast {
         });
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_CACHES {
-            idle.push(words);
+            idle.push(scratch);
         }
         result
     }

@@ -31,10 +31,39 @@ pub(super) fn pair(left: u32, right: u32) -> u64 {
 /// their whole text.
 #[derive(Debug, Default)]
 pub(super) struct Words {
+    /// Of short words, the last one of each place; empty until it is needed.
+    short: Vec<Short>,
     known: HashMap<Box<[u8]>, (u32, u32)>,
     ids: Vec<u32>,
     symbols: Vec<Symbol>,
     queue: BinaryHeap<Reverse<Candidate>>,
+}
+
+/// Longest word of a [`Short`], in bytes, most of its ids, and places for them (384 KiB).
+const SHORT_WORD: usize = 15;
+const SHORT_IDS: usize = 7;
+const SHORT_PLACES: usize = 1 << 13;
+
+/// A short word, found without following a pointer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Short {
+    /// Its bytes and, as the last byte, their number; 0 for none.
+    word: u128,
+    ids: [u32; SHORT_IDS],
+    len: u32,
+}
+
+impl Short {
+    /// A word's bytes as one number, and its place; `None` for longer words.
+    fn of(word: &[u8]) -> Option<(u128, usize)> {
+        let mut bytes = [0; SHORT_WORD + 1];
+        bytes.get_mut(..word.len()).filter(|_| word.len() <= SHORT_WORD)?.copy_from_slice(word);
+        bytes[SHORT_WORD] = word.len() as u8;
+        let whole = u128::from_le_bytes(bytes);
+        // Who makes words meet in one place only has them looked up where all are.
+        let mixed = (whole as u64 ^ (whole >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Some((whole, (mixed >> 51) as usize % SHORT_PLACES))
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +85,29 @@ struct Candidate {
 impl Merges {
     /// Appends the ids of a word.
     pub(super) fn append_ids(&self, word: &[u8], words: &mut Words, ids: &mut Vec<u32>) {
+        let Some((whole, place)) = Short::of(word) else {
+            return self.append_known(word, words, ids);
+        };
+        if let Some(short) = words.short.get(place).filter(|short| short.word == whole) {
+            ids.extend_from_slice(short.ids.get(..short.len as usize).unwrap_or_default());
+            return;
+        }
+        let from = ids.len();
+        self.append_known(word, words, ids);
+        if words.short.is_empty() {
+            words.short.resize(SHORT_PLACES, Short::default());
+        }
+        let new = ids.get(from..).unwrap_or_default();
+        if let Some(place) = words.short.get_mut(place)
+            && let Some(room) = place.ids.get_mut(..new.len())
+        {
+            room.copy_from_slice(new);
+            (place.word, place.len) = (whole, new.len() as u32);
+        }
+    }
+
+    /// The same for any word.
+    fn append_known(&self, word: &[u8], words: &mut Words, ids: &mut Vec<u32>) {
         if let Some((start, len)) = words.known.get(word) {
             let (start, len) = (*start as usize, *len as usize);
             ids.extend_from_slice(words.ids.get(start..start + len).unwrap_or_default());

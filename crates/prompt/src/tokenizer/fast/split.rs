@@ -2,9 +2,12 @@
 
 use std::fmt;
 
+use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
-use regex_automata::{Anchored, Input, Match};
+use regex_automata::{Anchored, Input};
+
+use super::ascii::Ascii;
 
 /// How the expressions of byte-level models end: white space, but for its last character where
 /// something follows.
@@ -21,8 +24,23 @@ pub(super) struct Split {
 pub(super) struct Splitter {
     /// Pattern 0 is the expression without [`SPACE`]; pattern 1 is white space.
     regex: Regex,
+    /// The same, for where a match starts at a known place: without the choice among engines and the
+    /// pool of their memory that each search of `regex` begins with.
+    dfa: Option<DFA>,
+    ascii: Option<Ascii>,
     keep_gaps: bool,
 }
+
+/// What a search finds.
+struct Found {
+    pattern: usize,
+    start: usize,
+    end: usize,
+}
+
+/// What one thread searches with, made anew from texts as they come; of one [`Splitter`].
+#[derive(Debug)]
+pub(super) struct Scan(Option<Cache>);
 
 impl fmt::Debug for Splitter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,25 +70,46 @@ impl Splitter {
             return Err(format!("pre-tokenizer with a flag for all: {:?}", split.pattern));
         }
         let regex = Regex::new_many(&patterns).map_err(|e| e.to_string())?;
-        Ok(Self { regex, keep_gaps: split.keep_gaps })
+        let dfa = DFA::new_many(&patterns).ok();
+        let ascii = dfa.as_ref().and_then(Ascii::new);
+        Ok(Self { regex, dfa, ascii, keep_gaps: split.keep_gaps })
+    }
+
+    /// What [`Splitter::each`] needs.
+    pub(super) fn scan(&self) -> Scan {
+        Scan(self.dfa.as_ref().map(DFA::create_cache))
     }
 
     /// The first match from a place on. These expressions match nearly everywhere, and where one
     /// starts need not be searched for then.
-    fn find(&self, text: &str, from: usize) -> Option<Match> {
+    fn find(&self, scan: &mut Scan, text: &str, from: usize) -> Option<Found> {
+        if let Some(ascii) = &self.ascii
+            && let Ok(Some((pattern, end))) = ascii.find(text, from)
+        {
+            return Some(Found { pattern, start: from, end });
+        }
         let input = Input::new(text).range(from..);
-        self.regex
-            .search(&input.clone().anchored(Anchored::Yes))
-            .or_else(|| self.regex.search(&input))
+        let anchored = input.clone().anchored(Anchored::Yes);
+        if let (Some(dfa), Some(cache)) = (&self.dfa, &mut scan.0)
+            && let Ok(Some(half)) = dfa.try_search_fwd(cache, &anchored)
+        {
+            let (pattern, end) = (half.pattern().as_usize(), half.offset());
+            return Some(Found { pattern, start: from, end });
+        }
+        let found = self.regex.search(&anchored).or_else(|| self.regex.search(&input))?;
+        let (pattern, start, end) = (found.pattern().as_usize(), found.start(), found.end());
+        Some(Found { pattern, start, end })
     }
 
     /// Gives the parts of a text to `each`, none of them empty.
-    pub(super) fn each(&self, text: &str, mut each: impl FnMut(&str)) {
+    pub(super) fn each(&self, scan: &mut Scan, text: &str, mut each: impl FnMut(&str)) {
         let mut done = 0;
-        while let Some(found) = self.find(text, done) {
-            let (start, mut end) = (found.start(), found.end());
+        while done < text.len()
+            && let Some(found) = self.find(scan, text, done)
+        {
+            let Found { pattern, start, mut end } = found;
             let part = text.get(start..end).unwrap_or_default();
-            if found.pattern().as_usize() == 1
+            if pattern == 1
                 && end < text.len()
                 && let Some(last) = part.chars().next_back()
                 && last.len_utf8() < part.len()
