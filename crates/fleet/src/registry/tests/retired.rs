@@ -66,7 +66,7 @@ async fn requests_at_endpoints_by_another_name_are_shown_and_limited_until_they_
         // Who waits hears of the end of one.
         let door = pool.door().unwrap();
         let mut held = held.into_iter();
-        let waits = door.admit(|| pool.members(), Asker::default(), || choose());
+        let waits = door.admit(|| pool.members(), Asker::default(), choose);
         let end = async {
             while door.waiting() == 0 {
                 tokio::task::yield_now().await;
