@@ -11,6 +11,8 @@ mod pure;
 mod testdata;
 mod text;
 mod tree;
+mod unused;
+mod versions;
 
 pub(crate) use self::length::notes;
 pub(crate) use self::tree::Tree;
@@ -27,6 +29,8 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("length", length::check),
     ("manifests", manifests::check_manifests),
     ("module docs", manifests::check_module_docs),
+    ("unused dependencies", unused::check),
+    ("versions", versions::check),
     ("text", text::check),
     ("testdata", testdata::check),
 ];
@@ -85,6 +89,16 @@ mod tests {
     #[test]
     fn modules_say_what_they_are() {
         passes("module docs");
+    }
+
+    #[test]
+    fn dependencies_are_used() {
+        passes("unused dependencies");
+    }
+
+    #[test]
+    fn versions_have_reasons() {
+        passes("versions");
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use super::tree::{File, Tree};
 
 /// Longer files are reported.
-const SOFT: usize = 500;
+const SOFT: usize = 400;
 
 /// Longer files are errors.
-const HARD: usize = 900;
+const HARD: usize = 500;
 
 /// Files over the hard limit.
 pub(super) fn check(tree: &Tree) -> Vec<String> {
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn limits_are_inclusive() {
-        for (lines, noted, failed) in [(500, 0, 0), (501, 1, 0), (900, 1, 0), (901, 0, 1)] {
+        for (lines, noted, failed) in [(400, 0, 0), (401, 1, 0), (500, 1, 0), (501, 0, 1)] {
             let tree = Tree::of(&[("crates/a/src/lib.rs", &"//\n".repeat(lines))]);
             assert_eq!((notes(&tree).len(), check(&tree).len()), (noted, failed), "{lines}");
         }

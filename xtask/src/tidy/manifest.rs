@@ -16,6 +16,8 @@ pub(super) struct Manifest {
     pub(super) workspace_lints: bool,
     /// Names in all `[dependencies]` and `[build-dependencies]`, of any target.
     pub(super) dependencies: Vec<String>,
+    /// Names in `[dev-dependencies]`.
+    pub(super) dev_dependencies: Vec<String>,
 }
 
 impl Manifest {
@@ -53,6 +55,9 @@ impl Manifest {
                 // The name of a renamed dependency counts, not what it is called here.
                 let renamed = value.split_once("package").and_then(|(_, v)| v.split('"').nth(1));
                 self.add_dependency(renamed.unwrap_or(key.split('.').next().unwrap_or(key)));
+            }
+            ("dev-dependencies", key) => {
+                self.dev_dependencies.push(key.split('.').next().unwrap_or(key).to_owned());
             }
             _ => {}
         }
@@ -129,6 +134,7 @@ default = []
         assert_eq!(manifest.name, "kvasir-x");
         assert!(manifest.has_description && manifest.workspace_lints);
         assert_eq!(manifest.dependencies, ["bytes", "tokio", "real", "table", "unixy", "cc"]);
+        assert_eq!(manifest.dev_dependencies, ["proptest"]);
     }
 
     #[test]
