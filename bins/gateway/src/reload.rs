@@ -135,7 +135,6 @@ impl Reloader {
             Err(error) => return refused(path, &error.into()),
         };
         let (fleet, mut changes) = reloaded;
-        // What the fleet was given of them is among these.
         let settings = config.changed_since(&self.running.load());
         changes.settings = settings.into_iter().map(str::to_owned).collect();
         self.app.reload(spec::settings(&config, keys.clone()), fleet);

@@ -26,7 +26,8 @@ pub struct Changes {
     /// Engines whose blocks or ranks are known in another way, or whose scheme is another: of what
     /// was known only their health and requests in flight are, by the URL.
     pub engines_begun_anew: Vec<String>,
-    /// Settings of all pools and engines that are others.
+    /// Settings besides pools and engines that are others, by their keys: whoever read the configuration
+    /// fills them in, a fleet knows none of them by name.
     pub settings: Vec<String>,
 }
 

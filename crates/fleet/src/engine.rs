@@ -106,6 +106,7 @@ impl Engine {
         Self {
             authority: origin.authority().clone(),
             url: origin.url().to_owned(),
+            trust_changes: shared.trust_changes.of(origin.url()),
             health: shared.healths.of(origin.url()),
             origin: ArcSwap::from_pointee(origin),
             card: ArcSwapOption::empty(),
@@ -114,7 +115,6 @@ impl Engine {
             asleep: AtomicBool::new(false),
             process_start: AtomicU64::new(0),
             weight: AtomicU32::new(100),
-            trust_changes: Arc::default(),
             former: ArcSwap::default(),
             reopening: Reopening::default(),
         }

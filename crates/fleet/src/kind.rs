@@ -52,12 +52,12 @@ impl EngineKind {
     /// By the name of a metric family: engines begin theirs with a word of their own.
     #[must_use]
     pub fn of_family(name: &str) -> Option<Self> {
-        match name.split_once([':', '_'])?.0 {
-            "vllm" => Some(Self::Vllm),
-            "sglang" => Some(Self::Sglang),
-            "trtllm" => Some(Self::TrtLlm),
-            "llamacpp" => Some(Self::LlamaCpp),
-            _ => None,
+        // `sglang_router_…` and `vllm_router_…` are no engine's.
+        match name.split_once(':') {
+            Some(("vllm", _)) => Some(Self::Vllm),
+            Some(("sglang", _)) => Some(Self::Sglang),
+            Some(("llamacpp", _)) => Some(Self::LlamaCpp),
+            _ => name.starts_with("trtllm_").then_some(Self::TrtLlm),
         }
     }
 }

@@ -165,7 +165,7 @@ impl Monitor {
         self.engine().set_card(card.clone());
         // Before any stream is followed: one of several would look complete and is not.
         if self.ranks.learn(&card.ranks) {
-            self.duties.now().pools.iter().for_each(|seat| seat.pool().refresh());
+            self.duties.now().pools.iter().for_each(|seat| seat.refresh());
         }
         if let Some(size) = card.block_size {
             let endpoints = self.ranks.endpoints();

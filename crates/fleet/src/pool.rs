@@ -55,9 +55,7 @@ impl Pool {
         shared: Shared,
         state: PoolState,
     ) -> Self {
-        let members = members_of(&engines);
-        state.selecting.know(&members);
-        let members = ArcSwap::from_pointee(members);
+        let members = ArcSwap::from_pointee(members_of(&engines));
         let states = Vec::new();
         Self { model, authorization, timeouts, engines, members, states, shared, state, door: None }
     }
@@ -125,7 +123,8 @@ impl Pool {
         self.members.load_full()
     }
 
-    /// Looks which endpoints its engines have now.
+    /// Looks which endpoints its engines have now. For its [`Seat`](crate::seat::Seat) alone, which does
+    /// it once at a time.
     pub(crate) fn refresh(&self) {
         let members = members_of(&self.engines);
         self.state.selecting.know(&members);

@@ -17,7 +17,7 @@ use crate::exposition;
 use crate::pool::{Pool, Shared};
 use crate::roster::Roster;
 use crate::seat::Seat;
-use crate::spec::{FleetSettings, FleetSpec, PoolSpec};
+use crate::spec::{FleetSpec, PoolSpec};
 use crate::supervised::Supervised;
 
 mod assemble;
@@ -35,8 +35,6 @@ pub struct Fleet {
     /// What engines are asked with, and how long its connections may take.
     probing: Option<(Duration, EngineClient)>,
     roster: Arc<Roster>,
-    /// What it was built from, besides the pools.
-    settings: Option<FleetSettings>,
     /// What its pools said of each engine.
     specs: HashMap<Authority, EngineSpec>,
 }
@@ -68,7 +66,6 @@ impl Fleet {
             seats: HashMap::new(),
             probing: None,
             roster: Arc::new(Roster::new(Shared::new(inventory))),
-            settings: None,
             specs: HashMap::new(),
         }
     }

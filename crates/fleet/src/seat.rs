@@ -17,6 +17,9 @@ use crate::token_oracle::Checker;
 #[derive(Debug)]
 pub(crate) struct Seat {
     pool: ArcSwap<Pool>,
+    /// Held while another pool sits down, or the one there looks for its endpoints: what one engine's
+    /// monitor learned is not overwritten with what another one saw before.
+    changing: Mutex<()>,
     checking: Mutex<Option<Checking>>,
 }
 
@@ -30,7 +33,8 @@ struct Checking {
 
 impl Seat {
     pub(crate) fn new(pool: Arc<Pool>) -> Self {
-        Self { pool: ArcSwap::new(pool), checking: Mutex::default() }
+        pool.refresh();
+        Self { pool: ArcSwap::new(pool), changing: Mutex::default(), checking: Mutex::default() }
     }
 
     pub(crate) fn pool(&self) -> Arc<Pool> {
@@ -39,7 +43,15 @@ impl Seat {
 
     /// Puts a pool there.
     pub(crate) fn take(&self, pool: Arc<Pool>) {
+        let _alone = self.changing.lock();
+        pool.refresh();
         self.pool.store(pool);
+    }
+
+    /// The pool there looks which endpoints its engines have now.
+    pub(crate) fn refresh(&self) {
+        let _alone = self.changing.lock();
+        self.pool().refresh();
     }
 
     /// Compares tokens from now on, as the pool wants it. What is done already goes on, unless it was

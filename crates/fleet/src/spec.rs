@@ -31,31 +31,6 @@ pub struct FleetSpec {
     pub health: HealthSpec,
 }
 
-/// What a fleet is built from besides its pools, of which a reload may change all.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FleetSettings {
-    pub(crate) scrape_interval: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) health: HealthSpec,
-}
-
-impl FleetSettings {
-    /// What of it is another than before.
-    pub(crate) fn differences(&self, before: &Self) -> Vec<String> {
-        let Self { scrape_interval, connect_timeout, health } = self;
-        let HealthSpec { breaker, probe_path, probe_timeout } = health;
-        let known = &before.health;
-        let parts = [
-            ("scrape interval", *scrape_interval != before.scrape_interval),
-            ("connect timeout", *connect_timeout != before.connect_timeout),
-            ("breaker", *breaker != known.breaker),
-            ("health page", *probe_path != known.probe_path),
-            ("health page's timeout", *probe_timeout != known.probe_timeout),
-        ];
-        parts.into_iter().filter(|(_, other)| *other).map(|(name, _)| name.to_owned()).collect()
-    }
-}
-
 /// When engines are left alone, and how they are asked whether they are well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthSpec {

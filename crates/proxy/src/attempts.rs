@@ -30,6 +30,7 @@ use self::retry_after::retry_after;
 use self::whole::Incomplete;
 use crate::access_log::AccessLog;
 use crate::app::{App, Retries};
+use crate::fault;
 use crate::forward::{Failure, Fault, Phase, Retry, attempt};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
@@ -148,7 +149,7 @@ struct Tries<'a> {
     deadline: Option<Instant>,
     /// Why the last engine broke off, and why the last could not be connected to.
     last_break: Option<String>,
-    last_refusal: Option<String>,
+    last_refusal: Option<(String, fault::Fault)>,
     /// The last engine's own error.
     held: Option<Held>,
     /// It was waited once for a busy engine.
@@ -393,7 +394,7 @@ impl<'a> Tries<'a> {
                 endpoint.mark_unreachable(&why);
             }
             self.cause = Some(Cause::Connect);
-            self.last_refusal = Some(why);
+            self.last_refusal = Some((why, failure.fault().into()));
         } else if failure.retry() == Retry::Never {
             self.cause = Some(Cause::Broke);
             self.invalid = Some(why);
@@ -401,7 +402,7 @@ impl<'a> Tries<'a> {
             // As an answer of 503 is.
             self.cause = Some(Cause::Busy);
             self.sent += 1;
-            self.last_refusal = Some(why);
+            self.last_refusal = Some((why, failure.fault().into()));
         } else {
             self.cause = Some(Cause::Broke);
             self.sent += 1;
@@ -447,8 +448,9 @@ impl<'a> Tries<'a> {
         }
         Err(match (self.last_break, self.last_refusal) {
             (Some(why), _) => Refusal::EngineBroke { model, why },
-            (None, Some(why)) => Refusal::NoEndpoint { model, why },
+            (None, Some((why, fault))) => Refusal::NoEndpoint { model, why, fault },
             (None, None) => Refusal::NoEndpoint {
+                fault: fault::Fault::Engine,
                 model,
                 why: self.plan.resolved.pool.why_none(&self.plan.model),
             },

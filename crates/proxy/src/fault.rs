@@ -11,6 +11,17 @@ pub(crate) enum Fault {
     Gateway,
 }
 
+impl From<kvasir_upstream::Fault> for Fault {
+    /// Where there is no answer: a busy engine is one that is not there for this request.
+    fn from(fault: kvasir_upstream::Fault) -> Self {
+        match fault {
+            kvasir_upstream::Fault::Client => Self::Client,
+            kvasir_upstream::Fault::Engine | kvasir_upstream::Fault::Nobody => Self::Engine,
+            kvasir_upstream::Fault::Us => Self::Gateway,
+        }
+    }
+}
+
 impl Fault {
     /// The word used in logs.
     pub(crate) fn as_str(self) -> &'static str {

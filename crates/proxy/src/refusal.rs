@@ -42,7 +42,7 @@ pub(crate) enum Refusal {
     /// No engine was found yet.
     NotReady,
     /// No engine of the pool can be reached.
-    NoEndpoint { model: String, why: String },
+    NoEndpoint { model: String, why: String, fault: Fault },
     /// There is no room for it now. `code` says whether it waited.
     Overloaded { model: String, code: &'static str, retry_after: Duration },
     /// An engine took the request and broke off before its answer was complete.
@@ -122,10 +122,8 @@ impl Refusal {
             | Self::NoSuchPath(_)
             | Self::WrongMethod { .. } => Fault::Client,
             Self::Overloaded { .. } => Fault::Gateway,
-            Self::NotReady
-            | Self::NoEndpoint { .. }
-            | Self::EngineBroke { .. }
-            | Self::EngineLate { .. } => Fault::Engine,
+            Self::NoEndpoint { fault, .. } => *fault,
+            Self::NotReady | Self::EngineBroke { .. } | Self::EngineLate { .. } => Fault::Engine,
         }
     }
 
@@ -237,7 +235,7 @@ impl Refusal {
                 "not_ready",
                 "no engine has answered yet".to_owned(),
             ),
-            Self::NoEndpoint { model, why } => server(
+            Self::NoEndpoint { model, why, fault: _ } => server(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no_endpoint",
                 format!("no engine takes requests for `{model}` now: {why}"),

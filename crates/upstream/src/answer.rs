@@ -48,9 +48,7 @@ pub enum Broken {
 pub(crate) enum Via {
     H1(Box<H1>),
     H2(#[expect(dead_code, reason = "dropped when the answer ends")] Stream),
-    /// It broke; what came before goes first.
-    Broken(Broken),
-    /// It has ended.
+    /// It has ended, or broke.
     Over,
 }
 
@@ -78,15 +76,10 @@ impl Body for AnswerStream {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let this = self.get_mut();
-        if matches!(this.via, Via::Broken(_))
-            && let Via::Broken(error) = std::mem::replace(&mut this.via, Via::Over)
-        {
-            return Poll::Ready(Some(Err(error)));
-        }
         let next = match &mut this.via {
             Via::H1(connection) => ready!(connection.poll_body(&mut this.body, cx)),
             Via::H2(_) => ready!(Pin::new(&mut this.body).poll_frame(cx)),
-            Via::Broken(_) | Via::Over => return Poll::Ready(None),
+            Via::Over => return Poll::Ready(None),
         };
         let is_short =
             next.is_none() && matches!(this.via, Via::H2(_)) && !this.body.is_end_stream();
@@ -94,14 +87,9 @@ impl Body for AnswerStream {
         match &next {
             Some(Ok(_)) if !this.body.is_end_stream() => {}
             Some(Ok(_)) | None => this.finish(),
-            Some(Err(_)) => {}
+            Some(Err(_)) => this.via = Via::Over,
         }
-        let Some(Err(error)) = next else { return Poll::Ready(next) };
-        // Whoever passes this on drops what it has not written when it hears of an error: it gets
-        // a turn to write first.
-        this.via = Via::Broken(error);
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        Poll::Ready(next)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -46,8 +46,38 @@ fn every_number_has_bounds_and_what_is_beyond_is_located() {
         (
             "shadow",
             "{name: cache_aware}",
-            "{name: cache_aware, threshold: .inf}",
+            "{name: cache_aware, threshold: 1.5}",
             "shadow.threshold",
+        ),
+        (
+            "policy",
+            "{name: cache_aware, guard: {imbalance: {absolute: 64, relative: 1.5}}}",
+            "{name: cache_aware, guard: {imbalance: {absolute: 64, relative: -1.0}}}",
+            "policy.guard.imbalance.relative",
+        ),
+        (
+            "policy",
+            "{name: cache_aware, guard: {bound: {load_factor_percent: 100}}}",
+            "{name: cache_aware, guard: {bound: {load_factor_percent: 99}}}",
+            "policy.guard.bound.load_factor_percent",
+        ),
+        (
+            "policy",
+            "{name: precise_cache_aware, load_penalty: 100000}",
+            "{name: precise_cache_aware, load_penalty: 100001}",
+            "policy.load_penalty",
+        ),
+        (
+            "policy",
+            "{name: precise_cache_aware, load_factor_percent: 100}",
+            "{name: precise_cache_aware, load_factor_percent: 99}",
+            "policy.load_factor_percent",
+        ),
+        (
+            "fallback",
+            "{name: chwbl, load_factor_percent: 1000}",
+            "{name: chwbl, load_factor_percent: 1001}",
+            "fallback.load_factor_percent",
         ),
     ] {
         assert!(parse(&of_pool(key, taken)).is_ok(), "{key}: {taken}");

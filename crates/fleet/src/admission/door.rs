@@ -82,7 +82,15 @@ pub(crate) fn ring_all() {
 fn ring_where(concerns: impl Fn(&Door) -> bool) {
     let doors: Vec<Arc<Door>> = DOORS.lock().iter().filter_map(Weak::upgrade).collect();
     let waiting = doors.iter().filter(|door| door.admission.waiting() > 0);
-    waiting.filter(|door| concerns(door)).for_each(|door| door.admission.ring());
+    // The doors of pools that took each other's place have one queue.
+    let mut rung: Vec<*const Admission> = Vec::new();
+    for door in waiting.filter(|door| concerns(door)) {
+        let queue = Arc::as_ptr(&door.admission);
+        if !rung.contains(&queue) {
+            rung.push(queue);
+            door.admission.ring();
+        }
+    }
 }
 
 impl Door {

@@ -19,6 +19,7 @@ use crate::spec::TokenSpec;
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
+use crate::trust_changes::TrustChanges;
 
 /// What is known of all engines, whichever pools and fleets they are in.
 #[derive(Clone, Debug)]
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     /// Engines that were sent requests whose blocks differ by more than tokens, by URL: whoever
     /// follows their streams anew must know.
     pub(crate) carried_extras: Arc<ByName<AtomicBool>>,
+    /// How often the trust in their events changed, by URL.
+    pub(crate) trust_changes: Arc<ByName<TrustChanges>>,
     /// Endpoints that are none any more and still have requests.
     pub(crate) retired: Arc<Retired>,
 }
@@ -47,6 +50,7 @@ impl Shared {
             accounts: Arc::default(),
             healths: Arc::default(),
             carried_extras: Arc::default(),
+            trust_changes: Arc::default(),
             retired: Arc::default(),
         }
     }

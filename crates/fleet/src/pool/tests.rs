@@ -18,6 +18,7 @@ use crate::spec::RankAddressing;
 use crate::spec::TokenSpec;
 
 mod admission;
+mod members;
 
 const BLOCK: u32 = 16;
 
@@ -29,6 +30,15 @@ struct Scene {
 impl Scene {
     /// Engines without events that say whether they cache prefixes.
     fn new(count: u16, prefix_caching: Option<bool>) -> Self {
+        Self::with(count, prefix_caching, RankAddressing::None)
+    }
+
+    /// Engines whose ranks are reached so.
+    fn addressed(count: u16, addressing: RankAddressing) -> Self {
+        Self::with(count, None, addressing)
+    }
+
+    fn with(count: u16, prefix_caching: Option<bool>, addressing: RankAddressing) -> Self {
         let inventory = Arc::new(Inventory::new(KeySpace::fixed(), Limits::default()));
         let shared = Shared::new(inventory);
         let model = ServedModel { id: "m".to_owned(), root: None, max_model_len: None };
@@ -37,10 +47,11 @@ impl Scene {
         let card = EngineCard { models, adapters, prefix_caching, ..EngineCard::default() };
         let engine = |port: u16| {
             let authority: http::uri::Authority = format!("engine:{port}").parse().unwrap();
-            let (none, configured) = (RankAddressing::None, Configured::default());
+            let configured = Configured::default();
             let identity = BlockIdentity::Tokens;
             let ranks =
-                Ranks::new(authority.into(), none, configured, identity, shared.clone()).unwrap();
+                Ranks::new(authority.into(), addressing, configured, identity, shared.clone())
+                    .unwrap();
             ranks.engine().set_card(card.clone());
             ranks.endpoints()[0].set_block_size(BLOCK);
             Arc::new(ranks)
@@ -57,7 +68,9 @@ impl Scene {
         let selecting = Selecting::new(selection, 1, None);
         let state = PoolState::new(selecting, prompts, TokenSpec::default());
         let (timeouts, shared) = (crate::spec::Timeouts::default(), self.shared.clone());
-        Pool::new("m".to_owned(), None, timeouts, self.engines.clone(), shared, state)
+        let pool = Pool::new("m".to_owned(), None, timeouts, self.engines.clone(), shared, state);
+        pool.refresh();
+        pool
     }
 
     fn endpoint(&self, place: usize) -> Arc<Endpoint> {

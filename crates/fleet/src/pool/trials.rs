@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use kvasir_balance::Exclusion;
 
+use crate::admission;
 use crate::endpoint::Endpoint;
 use crate::health::Standing;
 
@@ -53,9 +54,16 @@ impl<'a> Trials<'a> {
         Self(held)
     }
 
-    /// The place at the endpoint that was chosen, if one was held there.
+    /// The place at the endpoint that was chosen, if one was held there. The others are free again, and
+    /// whoever waited and found them taken hears of it. Where nobody was chosen the one who looked waits as
+    /// they do, and would only wake itself.
     pub(super) fn take(mut self, chosen: &Endpoint) -> Option<Standing> {
-        let at = self.0.iter().position(|(held, _)| held.same_engine(chosen))?;
-        Some(self.0.swap_remove(at).1)
+        let at = self.0.iter().position(|(held, _)| held.same_engine(chosen));
+        let taken = at.map(|at| self.0.swap_remove(at).1);
+        for (endpoint, standing) in self.0 {
+            drop(standing);
+            admission::ring(endpoint);
+        }
+        taken
     }
 }

@@ -21,7 +21,7 @@ use crate::ranks::Ranks;
 use crate::roster::Leaving;
 use crate::seat::Seat;
 use crate::selecting::Selecting;
-use crate::spec::{AdminState, FleetSettings, FleetSpec, PoolSpec};
+use crate::spec::{AdminState, FleetSpec, PoolSpec};
 use crate::supervised::Supervised;
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
@@ -61,13 +61,9 @@ pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Change
 
     let mut changes = Changes::default();
     let FleetSpec { pools, scrape_interval, connect_timeout, seed, decision_log, health } = spec;
-    let settings = FleetSettings { scrape_interval, connect_timeout, health };
-    if let Some(known) = &before.settings {
-        changes.settings = settings.differences(known);
-    }
     for member in members.values() {
         member.ranks.engine().set_weight(member.spec.weight);
-        member.ranks.engine().set_breaker(settings.health.breaker);
+        member.ranks.engine().set_breaker(health.breaker);
         member.ranks.configure(member.spec.configured);
     }
     let known = before.probing.as_ref().filter(|(timeout, _)| *timeout == connect_timeout);
@@ -75,7 +71,6 @@ pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Change
     let client = known.map_or_else(|| EngineClient::new(connect_timeout), |(_, c)| c.clone());
     let mut fleet = Fleet {
         probing: Some((connect_timeout, client.clone())),
-        settings: Some(settings.clone()),
         specs: HashMap::new(),
         roster: Arc::clone(&roster),
         pools: HashMap::new(),
@@ -108,8 +103,8 @@ pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Change
             events: member.spec.events,
             poll: member.spec.poll,
             authorization: member.spec.authorization,
-            interval: settings.scrape_interval,
-            probe: settings.health.clone(),
+            interval: scrape_interval,
+            probe: health.clone(),
             client: client.clone(),
             pools,
         };
@@ -125,6 +120,8 @@ pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Change
         );
         fleet.engines.push(engine);
     }
+    // What a monitor learned before it knew of a pool.
+    seats.iter().for_each(|seat| seat.refresh());
     dismiss(before, &fleet, &mut leaving, &mut changes);
     drop(leaving);
     roster.watch();
@@ -252,7 +249,7 @@ fn seat_pool(
             && pool.states() == states
             && pool.has_engines(&engines);
         if same {
-            pool.refresh();
+            seat.refresh();
         } else {
             let authorization = spec.authorization.clone();
             let timeouts = spec.timeouts;

@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Renderer, chat};
+use super::{Renderer, chat, shapes};
 use crate::fields::Truncation;
 use crate::model::RenderedBy;
 use crate::{Api, Prompts, Unrouted};
@@ -78,7 +78,7 @@ impl Renderer {
         salt: Option<&str>,
     ) -> Result<Result<Prompts, Rest>, Unrouted> {
         let request = self.clocks.parse.time(|| chat::read(body))?;
-        if request.messages.len() > MOST_MESSAGES {
+        if request.messages.len() > MOST_MESSAGES || shapes::has_media(&request.messages) {
             return Ok(Err(Rest(None)));
         }
         let (special, cut) = (request.add_special_tokens, request.truncation);

@@ -121,6 +121,8 @@ impl Pool {
             }
             // One is opened at a time, since the next may do for those who wait as well.
             if let Some((slot, _opening)) = self.open_one() {
+                // A place that is freed meanwhile is for those who wait.
+                released.set(shared.released.notified());
                 let opened = H2::over(dial().await?, slot, deadline).await?;
                 let stream = Stream::new(&opened, self, false);
                 shared.list.lock().push(opened);

@@ -47,12 +47,15 @@ impl Ascii {
                     Ok(byte) if byte.is_ascii() => dfa.next_state(&mut cache, id, byte).ok()?,
                     _ => dfa.next_eoi_state(&mut cache, id).ok()?,
                 };
+                // After that the same number is another state.
+                if cache.clear_count() > 0 {
+                    return None;
+                }
                 *place = states.place(dfa, &cache, to)?;
             }
             next.push(row);
         }
-        // Else the same number was two states.
-        (cache.clear_count() == 0).then_some(Self { next, matched: states.matched })
+        Some(Self { next, matched: states.matched })
     }
 
     /// The pattern and the end of the match that starts at `from`: `Err` where something that is not
