@@ -11,8 +11,8 @@ use kvasir_config::{
 use kvasir_fleet::{
     AdminState, AdmissionLimits, AdmissionSpec, BreakerSettings, ConnectionLimits, DecisionLog,
     DecisionLogSpec, EndpointLimits, EndpointSpec, EventSpec, FleetSpec, HealthSpec, Most, Origin,
-    ParityMode, PoolSpec, QueueSpec, RankAddressingKind, RetryLimits, Timeouts, Tls, TlsFiles,
-    TokenSpec,
+    ParityMode, Part, PoolSpec, QueueSpec, RankAddressingKind, RetryLimits, Timeouts, Tls,
+    TlsFiles, TokenSpec,
 };
 use kvasir_inventory::Limits;
 use kvasir_proxy::{
@@ -180,6 +180,7 @@ fn pool_spec(pool: &PoolConfig, config: &Config) -> Result<PoolSpec> {
         timeouts: timeouts(&config.timeouts.with(&pool.timeouts)),
         admission: admission(&pool.admission)
             .with_context(|| format!("pool `{}`: admission", pool.model))?,
+        split: None,
         endpoints: endpoints?,
     })
 }
@@ -277,5 +278,6 @@ fn endpoint_spec(endpoint: &EndpointConfig, origin: Origin) -> EndpointSpec {
             EndpointState::Drain => AdminState::Drain,
             EndpointState::Disabled => AdminState::Disabled,
         },
+        part: Part::default(),
     }
 }

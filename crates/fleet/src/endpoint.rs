@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use http::uri::Authority;
-use kvasir_balance::EndpointId;
+use kvasir_balance::{EndpointId, Role};
 use kvasir_kv_events::{Event, Update};
 use kvasir_upstream::Origin;
 use parking_lot::{Mutex, RwLock};
@@ -15,6 +15,7 @@ use crate::card::EngineCard;
 use crate::engine::Engine;
 use crate::evidence::BlockShape;
 use crate::identity::{BlockIdentity, Keying};
+use crate::lease::Leases;
 use crate::load::{FirstTokens, LoadCounters, Rates};
 use crate::parity::hits::HitParity;
 use crate::pending::PendingSlot;
@@ -56,6 +57,8 @@ pub struct Endpoint {
     /// Of the engine, whichever of its ranks and by whichever fleet.
     carried_extras: Arc<AtomicBool>,
     parity: HitParity,
+    /// Prompts it keeps for decode legs.
+    leases: Leases,
     /// Tokens per block, 0 while unknown.
     block_size: AtomicU32,
     /// Tokens behind a block that are part of its identity.
@@ -97,6 +100,7 @@ impl Endpoint {
             signals: Mutex::new(Scrape::default()),
             streams: RwLock::new(Streams::of(streams)),
             carried_extras,
+            leases: Leases::default(),
             parity: HitParity::new(),
             block_size: AtomicU32::new(0),
             lookahead: AtomicU32::new(0),
@@ -265,6 +269,36 @@ impl Endpoint {
     }
 
     /// Its share of the load, in percent of a full one's.
+    /// Its part in disaggregated serving, as configured.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.engine.part().role
+    }
+
+    /// The host of its bootstrap server (`SGLang`): as configured, else its URL's.
+    #[must_use]
+    pub fn bootstrap_host(&self) -> String {
+        let configured = self.engine.part().bootstrap_host.clone();
+        configured.unwrap_or_else(|| self.authority().host().to_owned())
+    }
+
+    /// The port of its bootstrap server, where one is configured for it; else the pool's holds
+    /// ([`SplitSettings::bootstrap_port`](crate::SplitSettings::bootstrap_port)).
+    #[must_use]
+    pub fn bootstrap_port(&self) -> Option<u16> {
+        self.engine.part().bootstrap_port
+    }
+
+    /// Prompts whose blocks it keeps for decode legs now.
+    #[must_use]
+    pub fn leased(&self) -> usize {
+        self.leases.count(Instant::now()).0
+    }
+
+    pub(crate) fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
     pub(crate) fn weight(&self) -> u32 {
         self.engine.weight()
     }

@@ -13,6 +13,7 @@ use crate::breaker::Verdict;
 use crate::endpoint::Endpoint;
 use crate::health::Standing;
 use crate::kind::EngineKind;
+use crate::lease::Lease;
 use crate::parity::Prediction;
 use crate::pending::PendingClaim;
 use crate::selecting::Watch;
@@ -61,6 +62,8 @@ pub struct Reservation {
     settled: bool,
     /// Its part in the engine's health.
     standing: Standing,
+    /// When a decode leg was sent, whose prompt is computed elsewhere.
+    fetching_since: Option<Instant>,
 }
 
 impl Reservation {
@@ -87,6 +90,7 @@ impl Reservation {
             taken_back: false,
             settled: false,
             standing,
+            fetching_since: None,
         }
     }
 
@@ -100,6 +104,19 @@ impl Reservation {
     #[must_use]
     pub fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
+    }
+
+    /// The prefill leg is over, with its answer: what the endpoint has to do for it is done, and it
+    /// keeps the prompt's blocks for so long for the decode leg to fetch.
+    #[must_use]
+    pub fn lease(self, time: Duration) -> Lease {
+        Lease::new(Arc::clone(&self.endpoint), time, Instant::now())
+    }
+
+    /// The decode leg is sent now, to an engine that has to fetch the prompt's KV: what it takes from
+    /// here to the first data is the transfer's. Not to be said where both legs are sent at once.
+    pub fn decode_begins(&mut self) {
+        self.fetching_since = Some(Instant::now());
     }
 
     /// The engine began to answer: the prompt is computed. `streamed` says that the answer began

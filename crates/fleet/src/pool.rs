@@ -8,7 +8,7 @@ use http::HeaderValue;
 use http::uri::Authority;
 use kvasir_balance::{Needs, SessionSource, next_typical_prompt};
 
-pub use self::choice::{Chosen, Decision};
+pub use self::choice::{Chosen, Decision, PrefillSide};
 pub(crate) use self::state::{PoolState, Shared};
 use crate::admission::Door;
 use crate::asked::Asked;
@@ -20,6 +20,7 @@ use crate::parity::tokens::TokenParity;
 use crate::ranks::Ranks;
 use crate::retry_budget::RetryBudget;
 use crate::spec::{AdminState, Timeouts};
+use crate::split::SplitSettings;
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
@@ -27,6 +28,7 @@ use crate::tokenizer::ModelPrompts;
 mod admission;
 mod choice;
 mod service;
+mod split;
 mod state;
 mod trials;
 
@@ -36,6 +38,8 @@ pub struct Pool {
     model: String,
     authorization: Option<HeaderValue>,
     timeouts: Timeouts,
+    /// How it splits requests, if it does.
+    split: Option<SplitSettings>,
     engines: Vec<Arc<Ranks>>,
     members: ArcSwap<Vec<Arc<Endpoint>>>,
     /// What the configuration it was built from says of engines that are not simply active.
@@ -59,12 +63,29 @@ impl Pool {
         state.selecting.know(&members);
         let members = ArcSwap::from_pointee(members);
         let states = Vec::new();
-        Self { model, authorization, timeouts, engines, members, states, shared, state, door: None }
+        Self {
+            model,
+            authorization,
+            timeouts,
+            split: None,
+            engines,
+            members,
+            states,
+            shared,
+            state,
+            door: None,
+        }
     }
 
     /// The same with engines in these states.
     pub(crate) fn with_states(mut self, states: Vec<(Authority, AdminState)>) -> Self {
         self.states = states;
+        self
+    }
+
+    /// The same with requests split so.
+    pub(crate) fn with_split(mut self, split: Option<SplitSettings>) -> Self {
+        self.split = split;
         self
     }
 
@@ -117,6 +138,13 @@ impl Pool {
     #[must_use]
     pub fn timeouts(&self) -> &Timeouts {
         &self.timeouts
+    }
+
+    /// How it splits requests among prefill and decode endpoints; `None` where all of its endpoints
+    /// serve whole requests, whatever their roles.
+    #[must_use]
+    pub fn split(&self) -> Option<&SplitSettings> {
+        self.split.as_ref()
     }
 
     /// Its endpoints, in the order configured; those of one engine by rank.

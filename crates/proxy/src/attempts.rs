@@ -260,7 +260,7 @@ impl<'a> Tries<'a> {
 
     /// Sends the request; the answer where it is one to pass on at once.
     async fn send(&mut self, chosen: Chosen) -> Option<Answered> {
-        let Chosen { mut reservation, decision } = chosen;
+        let Chosen { mut reservation, decision, .. } = chosen;
         let endpoint = Arc::clone(reservation.endpoint());
         self.log.attempts += 1;
         self.tell_where(&endpoint, &decision);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use kvasir_balance::{Candidate, Load, Members, Miss, Note, Reason, even_out, expected_rate};
+use kvasir_balance::{
+    Candidate, Load, Members, Miss, Note, PairPlan, Reason, even_out, expected_rate,
+};
 use kvasir_inventory::{Overlap, Trust};
 
 use super::Pool;
@@ -22,6 +24,10 @@ use crate::parity::{Prediction, Unjudged};
 pub struct Chosen {
     /// Keeps the endpoint's load accounted for until it is dropped.
     pub reservation: Reservation,
+    /// The claim on the endpoint that computes the prompt, where another one answers: then
+    /// `reservation` is the decode leg's. To be dropped when the prefill leg is over, and followed by a
+    /// [`Lease`](crate::Lease) ([`Reservation::lease`]) while its blocks are kept for the decode leg.
+    pub prefill: Option<Reservation>,
     /// What was decided and on what grounds.
     pub decision: Decision,
 }
@@ -53,6 +59,30 @@ pub struct Decision {
     pub candidates: usize,
     /// How much the engine is expected to hit, to be held against what it reports
     /// ([`Endpoint::judge`]); or why it is not.
+    /// Of a split request that is the prefill endpoint's ([`PrefillSide::prediction`]), and here
+    /// there is none.
+    pub prediction: Result<Prediction, Unjudged>,
+    /// How the request is served where the pool splits; `None` in other pools.
+    pub plan: Option<PairPlan>,
+    /// Where the prompt is computed, of a split request. What stands above is the decode endpoint's.
+    pub prefill: Option<PrefillSide>,
+}
+
+/// Where the prompt of a split request is computed, and on what grounds.
+#[derive(Clone, Debug)]
+pub struct PrefillSide {
+    /// The endpoint.
+    pub endpoint: Arc<Endpoint>,
+    /// What it is credited with holding of the prompt.
+    pub overlap: Overlap,
+    /// Tokens of the prompt beyond that which it was computing for others, or had just computed.
+    pub pending: u32,
+    /// How far its events were believed.
+    pub trust: Trust,
+    /// What the pair costs, in the policy's own unit; `None` where nothing was compared.
+    pub cost: Option<f64>,
+    /// How much the engine is expected to hit, to be held against what the prefill leg's answer
+    /// reports ([`Endpoint::judge`]); or why it is not.
     pub prediction: Result<Prediction, Unjudged>,
 }
 
@@ -104,6 +134,20 @@ impl Pool {
             return Err(NoRoom::Nobody);
         }
         self.choose_among(model, evidence, tried, Some(owner))
+    }
+
+    /// [`choose`](Self::choose) among the decode endpoints, for a prompt that is computed already and
+    /// whose KV the endpoint fetches.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn choose_decode(
+        &self,
+        model: &str,
+        evidence: &Evidence,
+        tried: &[Arc<Endpoint>],
+    ) -> Result<Chosen, NoRoom> {
+        self.choose_among(model, evidence, tried, None)
     }
 
     fn choose_among(
@@ -206,8 +250,10 @@ impl Pool {
             trust: candidate.trust,
             prompt_tokens: evidence.prompt_tokens,
             prediction,
+            plan: None,
+            prefill: None,
         };
-        Ok(Chosen { reservation: reservation.watched_by(watch), decision })
+        Ok(Chosen { reservation: reservation.watched_by(watch), prefill: None, decision })
     }
 
     /// A policy found nobody holding anything for long.

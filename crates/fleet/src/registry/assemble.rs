@@ -67,6 +67,7 @@ pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Change
     }
     for member in members.values() {
         member.ranks.engine().set_weight(member.spec.weight);
+        member.ranks.engine().set_part(member.spec.part.clone());
         member.ranks.engine().set_breaker(settings.health.breaker);
         member.ranks.configure(member.spec.configured);
     }
@@ -257,7 +258,8 @@ fn seat_pool(
             let authorization = spec.authorization.clone();
             let timeouts = spec.timeouts;
             let next = Pool::new(model.clone(), authorization, timeouts, engines, shared, state);
-            let next = next.with_states(states).with_door(spec.admission.clone(), pool.door());
+            let next = next.with_states(states).with_split(spec.split.clone());
+            let next = next.with_door(spec.admission.clone(), pool.door());
             seat.take(Arc::new(next));
             changes.pools_changed.push(model.clone());
         }
@@ -267,7 +269,8 @@ fn seat_pool(
         let state = PoolState::new(selecting, prompts_of(&spec), spec.tokens);
         let (authorization, timeouts) = (spec.authorization.clone(), spec.timeouts);
         let pool = Pool::new(model.clone(), authorization, timeouts, engines, shared, state);
-        let pool = pool.with_states(states).with_door(spec.admission.clone(), None);
+        let pool = pool.with_states(states).with_split(spec.split.clone());
+        let pool = pool.with_door(spec.admission.clone(), None);
         changes.pools_added.push(model.clone());
         Arc::new(Seat::new(Arc::new(pool)))
     };
@@ -291,6 +294,7 @@ fn is_another(known: &PoolSpec, spec: &PoolSpec) -> bool {
         identity: _,
         timeouts,
         admission,
+        split,
         // So are others in their place; their states are looked at, and the rest is the engines'.
         endpoints: _,
     } = known;
@@ -300,6 +304,7 @@ fn is_another(known: &PoolSpec, spec: &PoolSpec) -> bool {
         || *tokens != spec.tokens
         || *timeouts != spec.timeouts
         || *admission != spec.admission
+        || *split != spec.split
 }
 
 /// What a pool goes on with: all of it but what depends on settings that changed.

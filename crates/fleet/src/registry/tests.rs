@@ -41,6 +41,7 @@ fn pool(model: &str, engines: impl IntoIterator<Item = u16>) -> PoolSpec {
         identity: BlockIdentity::Tokens,
         timeouts: Timeouts::default(),
         admission: None,
+        split: None,
         endpoints: engines.into_iter().map(endpoint).collect(),
     }
 }
