@@ -6,8 +6,9 @@
 
 use kvasir_prompt::{Api, ObjectText, first_entry};
 
-/// Why a request is not split; `None` where it may be.
-pub(crate) fn why_not(api: Option<Api>, body: &[u8]) -> Option<&'static str> {
+/// Why a request is not split; `None` where it may be. `at_once` says that both engines get the same
+/// request, as `SGLang`'s do: nothing is asked of the prefill engine that it would not be asked alone.
+pub(crate) fn why_not(api: Option<Api>, body: &[u8], at_once: bool) -> Option<&'static str> {
     if !matches!(api, Some(Api::Completions | Api::Chat)) {
         return Some("api");
     }
@@ -16,6 +17,12 @@ pub(crate) fn why_not(api: Option<Api>, body: &[u8]) -> Option<&'static str> {
     let own = ["kv_transfer_params", "disaggregated_params", "bootstrap_room", "bootstrap_host"];
     if own.iter().any(|key| body.has(key)) {
         return Some("own_params");
+    }
+    if body.get("prompt").is_some_and(has_several) {
+        return Some("several_prompts");
+    }
+    if at_once {
+        return None;
     }
     // The prompt's own probabilities come from computing it; the decode engine computes none of it.
     if body.has("prompt_logprobs") || is_true(&body, "echo") {
@@ -26,9 +33,6 @@ pub(crate) fn why_not(api: Option<Api>, body: &[u8]) -> Option<&'static str> {
         || is_true(&body, "use_beam_search")
     {
         return Some("several_answers");
-    }
-    if body.get("prompt").is_some_and(has_several) {
-        return Some("several_prompts");
     }
     None
 }
@@ -57,7 +61,7 @@ mod tests {
     use super::*;
 
     fn chat(body: &str) -> Option<&'static str> {
-        why_not(Some(Api::Chat), body.as_bytes())
+        why_not(Some(Api::Chat), body.as_bytes(), false)
     }
 
     #[test]
@@ -99,8 +103,9 @@ mod tests {
             assert_eq!(chat(body), Some(why), "{body}");
         }
         for api in [Api::Responses, Api::Embeddings, Api::Messages, Api::Rerank, Api::Tokenize] {
-            assert_eq!(why_not(Some(api), b"{}"), Some("api"), "{api:?}");
+            assert_eq!(why_not(Some(api), b"{}", false), Some("api"), "{api:?}");
         }
-        assert_eq!(why_not(None, b"{}"), Some("api"));
+        assert_eq!(why_not(None, b"{}", false), Some("api"));
+        assert_eq!(why_not(Some(Api::Chat), br#"{"n":2,"echo":true}"#, true), None);
     }
 }

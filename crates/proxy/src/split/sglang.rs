@@ -6,9 +6,9 @@ use serde_json::Value;
 
 /// Where a prefill engine's bootstrap server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Bootstrap {
-    pub(super) host: String,
-    pub(super) port: u16,
+pub(crate) struct Bootstrap {
+    pub(crate) host: String,
+    pub(crate) port: u16,
 }
 
 /// Either leg.
