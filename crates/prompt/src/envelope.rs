@@ -63,7 +63,7 @@ pub struct BodyError {
 }
 
 impl BodyError {
-    fn malformed(body: &[u8], error: &JsonError) -> Self {
+    pub(crate) fn malformed(body: &[u8], error: &JsonError) -> Self {
         Self::at(body, error.offset, error.message)
     }
 

@@ -13,7 +13,7 @@ mod tests;
 
 pub(crate) use build::{parse, wanted_fields};
 pub(crate) use dumps::{dumps, write_string};
-pub(crate) use scan::{JsonError, Scanner, is_object, is_valid, position, top_level};
+pub(crate) use scan::{JsonError, Scanner, is_object, is_valid, position, top_level, walk};
 
 /// Deepest nesting of a value that is built. pydantic refuses to serialise deeper tools.
 pub(crate) const MAX_DEPTH: usize = 200;

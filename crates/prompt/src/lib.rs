@@ -11,6 +11,7 @@ mod api;
 mod chat;
 mod clock;
 mod completion;
+mod edit;
 mod envelope;
 mod fields;
 mod given;
@@ -36,6 +37,7 @@ mod work;
 
 pub use api::Api;
 pub use clock::CivilTime;
+pub use edit::{Edit, ObjectText, first_entry};
 pub use envelope::{BodyError, Envelope};
 pub use given::given_ids;
 pub use locate::{Located, Source, Tried, locate};

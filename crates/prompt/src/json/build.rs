@@ -23,7 +23,7 @@ pub(crate) fn wanted_fields<'a>(
     wanted: impl Fn(&str) -> bool,
     mut field: impl FnMut(&str, &'a str, Result<Json, JsonError>),
 ) -> Result<(), JsonError> {
-    walk(text, |s, key| {
+    walk(text, |s, key, _| {
         if !wanted(key) {
             return s.skip();
         }

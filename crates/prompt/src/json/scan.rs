@@ -52,18 +52,18 @@ pub(crate) fn top_level<'a>(
     text: &'a str,
     mut field: impl FnMut(&str, &'a str) -> Result<(), JsonError>,
 ) -> Result<(), JsonError> {
-    walk(text, |s, key| {
+    walk(text, |s, key, _| {
         let start = s.pos;
         s.skip()?;
         field(key, text.get(start..s.pos).unwrap_or_default())
     })
 }
 
-/// Calls `value` at the value of each top-level field, with its key: it must move the scanner
-/// behind the value.
-pub(super) fn walk<'a>(
+/// Calls `value` at the value of each top-level field, with its key and where that begins: it must
+/// move the scanner behind the value.
+pub(crate) fn walk<'a>(
     text: &'a str,
-    mut value: impl FnMut(&mut Scanner<'a>, &str) -> Result<(), JsonError>,
+    mut value: impl FnMut(&mut Scanner<'a>, &str, usize) -> Result<(), JsonError>,
 ) -> Result<(), JsonError> {
     let mut s = Scanner::new(text);
     s.space();
@@ -74,9 +74,10 @@ pub(super) fn walk<'a>(
     }
     loop {
         s.space();
+        let at = s.pos;
         let key = s.key()?;
         s.value_start()?;
-        value(&mut s, &key)?;
+        value(&mut s, &key, at)?;
         s.space();
         if s.eat(b',') {
             continue;
