@@ -53,6 +53,7 @@
 mod address;
 mod body;
 mod config;
+mod disagg;
 mod faults;
 mod generate;
 mod http;
@@ -77,6 +78,7 @@ use self::state::{Order, State};
 use crate::EngineStats;
 
 pub use self::config::{SimServerConfig, SimServerError};
+pub use self::disagg::config::{EngineKind, PdConfig, PdRole, TransferFailure};
 
 /// A running server. Dropping it stops it, without waiting.
 #[derive(Debug)]
