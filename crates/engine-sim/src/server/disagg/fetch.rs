@@ -28,9 +28,9 @@ const MAX_ANSWER: usize = 64 << 10;
 /// Why a prompt could not be fetched.
 #[derive(Debug, thiserror::Error)]
 enum PullError {
-    #[error("connection: {0}")]
+    #[error("no connection")]
     Connect(#[from] io::Error),
-    #[error("transfer: {0}")]
+    #[error("the connection broke")]
     Http(#[from] hyper::Error),
     #[error("not answered in time")]
     Timeout,
@@ -97,7 +97,11 @@ pub(in crate::server) async fn fetch(
             Err(Refusal::bad(format!("The prompt cannot be fetched: {why}.")))
         }
         Err(error) => {
-            tracing::warn!(%error, at = leg.at, "the prompt could not be fetched");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                at = leg.at,
+                "the prompt could not be fetched"
+            );
             state.disagg.failed.fetch_add(1, Ordering::Relaxed);
             sleep(settings.failure_delay).await;
             let may_recompute = state.config.kind != EngineKind::Sglang;

@@ -89,10 +89,9 @@ impl Leg {
         let kind = state.config.kind;
         if state.config.pd.role.is_none() {
             return match fields.get(DISAGG) {
-                Some(_) if kind == EngineKind::TrtLlm => Err(bad(
-                    DISAGG,
-                    "this server has no cache transceiver (no P/D role)".to_owned(),
-                )),
+                Some(_) if kind == EngineKind::TrtLlm => {
+                    Err(bad(DISAGG, "this server has no cache transceiver (no P/D role)"))
+                }
                 _ => Ok(Self::Whole),
             };
         }
@@ -103,10 +102,10 @@ impl Leg {
             EngineKind::TrtLlm => DISAGG,
         };
         if prompts > 1 {
-            return Err(bad(param, format!("{prompts} prompts cannot share one transfer")));
+            return Err(bad(param, &format!("{prompts} prompts cannot share one transfer")));
         }
         if n > 1 && side == Side::Prefill {
-            return Err(bad(param, format!("a prefill leg has one answer, not {n}")));
+            return Err(bad(param, &format!("a prefill leg has one answer, not {n}")));
         }
         match (kind, side) {
             (EngineKind::Vllm, Side::Prefill) => Ok(Self::Prefill(Prefill::Lease)),
@@ -130,12 +129,12 @@ impl Leg {
         match kind {
             EngineKind::Sglang => Err(bad(
                 "bootstrap_room",
-                "a server of one role takes no request without a bootstrap room".to_owned(),
+                "a server of one role takes no request without a bootstrap room",
             )),
             EngineKind::TrtLlm => match fields.get(DISAGG).map(|params| &params["request_type"]) {
                 None => Ok(Self::Whole),
                 Some(kind) if kind == "context_and_generation" => Ok(Self::Whole),
-                Some(kind) => Err(bad(DISAGG, format!("unknown request_type {kind}"))),
+                Some(kind) => Err(bad(DISAGG, &format!("unknown request_type {kind}"))),
             },
             EngineKind::Vllm => Ok(Self::Whole),
         }
@@ -147,10 +146,10 @@ fn leased(fields: &Fields<'_>) -> Result<Decode, Refusal> {
     let params = fields.get(KV).unwrap_or(&Value::Null);
     let text = |name: &str| match params[name].as_str() {
         Some(text) => Ok(text.to_owned()),
-        None => Err(bad(KV, format!("`{name}` must be a string"))),
+        None => Err(bad(KV, &format!("`{name}` must be a string"))),
     };
     if !params["remote_block_ids"].is_array() {
-        return Err(bad(KV, "`remote_block_ids` must be a list".to_owned()));
+        return Err(bad(KV, "`remote_block_ids` must be a list"));
     }
     let (name, engine) = (text("remote_request_id")?, Some(text("remote_engine_id")?));
     let at = host_port(params, "remote_host", "remote_port", KV)?;
@@ -159,7 +158,7 @@ fn leased(fields: &Fields<'_>) -> Result<Decode, Refusal> {
 
 fn generation(fields: &Fields<'_>) -> Result<Decode, Refusal> {
     let params = fields.get(DISAGG).unwrap_or(&Value::Null);
-    let missing = |name: &str| bad(DISAGG, format!("`{name}` is missing or none"));
+    let missing = |name: &str| bad(DISAGG, &format!("`{name}` is missing or none"));
     let id = params["ctx_request_id"].as_u64().ok_or_else(|| missing("ctx_request_id"))?;
     let first = params["first_gen_tokens"].as_array().and_then(|tokens| tokens.first()?.as_u64());
     let first = first.ok_or_else(|| missing("first_gen_tokens"))?;
@@ -172,7 +171,7 @@ fn generation(fields: &Fields<'_>) -> Result<Decode, Refusal> {
 fn room(fields: &Fields<'_>) -> Result<u64, Refusal> {
     let room = fields.get("bootstrap_room").and_then(Value::as_u64);
     room.filter(|room| *room < 1 << 63)
-        .ok_or_else(|| bad("bootstrap_room", "it must be a number of 63 bits".to_owned()))
+        .ok_or_else(|| bad("bootstrap_room", "it must be a number of 63 bits"))
 }
 
 fn host_port(
@@ -188,11 +187,11 @@ fn host_port(
             Ok(format!("[{host}]:{port}"))
         }
         (Some(host), Some(port)) => Ok(format!("{host}:{port}")),
-        _ => Err(bad(param, format!("`{host}` and `{port}` must be a host and its port"))),
+        _ => Err(bad(param, &format!("`{host}` and `{port}` must be a host and its port"))),
     }
 }
 
-fn bad(param: &'static str, why: String) -> Refusal {
+fn bad(param: &'static str, why: &str) -> Refusal {
     Refusal::bad(format!("{param}: {why}.")).of(param)
 }
 
