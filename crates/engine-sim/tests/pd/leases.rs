@@ -214,6 +214,33 @@ async fn a_restart_ends_all_leases() {
 }
 
 #[tokio::test]
+async fn every_rank_keeps_its_own() {
+    let mut config = with_role(EngineKind::Vllm, PdRole::Both);
+    config.ranks = 2;
+    let server = start(config).await;
+    let path = "/v1/completions";
+    let mut legs = Vec::new();
+    for number in 1..5 {
+        let body = json!({"model": "tiny", "prompt": prompt(number, 50), "max_tokens": 4});
+        let (_, leg) = nixl_decode(&server, path, &body).await;
+        legs.push((body, leg));
+    }
+    let held = async || {
+        let state = fetch(&server, "/sim/state").await;
+        [0, 1].map(|rank| state["ranks"][rank]["held_requests"].as_u64().unwrap())
+    };
+    let [one, two] = held().await;
+    assert!(one > 0 && two > 0 && one + two == 4, "{one} {two}");
+    for (body, leg) in legs {
+        let whole = ask(&server, path, &body).await;
+        let split = ask(&server, path, &leg).await;
+        assert_eq!(split["choices"][0]["text"], whole["choices"][0]["text"]);
+    }
+    until(held, |held| *held == [0, 0]).await;
+    assert_eq!(metric(&server, "sim_leases").await, 0.0);
+}
+
+#[tokio::test]
 async fn without_a_role_there_is_no_connector() {
     let server = start(quick()).await;
     let body = json!({"model": "tiny", "prompt": prompt(1, 40), "max_tokens": 1});

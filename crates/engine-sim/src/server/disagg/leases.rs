@@ -48,10 +48,12 @@ pub(super) struct Reading {
 impl Leases {
     /// Keeps a prompt for `time`.
     pub(super) fn grant(&self, name: String, hold: Hold, ready: Ready, time: Duration) {
+        let mut leases = self.0.leases.lock();
+        // It finds the lease, however soon: the table is locked until it is there.
         let expiry = tokio::spawn(expire(Arc::downgrade(&self.0), name.clone(), time));
-        let expiry = expiry.abort_handle();
-        let lease = Lease { ready, readers: 0, _hold: hold, expiry };
-        let replaced = self.0.leases.lock().insert(name, lease);
+        let lease = Lease { ready, readers: 0, _hold: hold, expiry: expiry.abort_handle() };
+        let replaced = leases.insert(name, lease);
+        drop(leases);
         drop(replaced);
     }
 
