@@ -11,6 +11,8 @@ mod context;
 mod faults;
 #[path = "pd/leases.rs"]
 mod leases;
+#[path = "pd/load.rs"]
+mod load;
 #[path = "pd/pair.rs"]
 mod pair;
 #[path = "pd/recorded.rs"]
