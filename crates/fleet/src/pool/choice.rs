@@ -245,6 +245,7 @@ impl Pool {
         for side in computes.iter().chain([&answers]) {
             state.forget_if_gone(side.member);
         }
+        drop(trials);
         drop(state);
         self.warn_of(&chosen.notes);
         let selecting = &self.state.selecting;

@@ -51,7 +51,8 @@ impl<'a> Side<'a> {
 
     /// The claim of a prefill leg: its answer comes with the first token.
     pub(super) fn reserve_prefill(&self, standing: Standing) -> Reservation {
-        self.reserve_for(self.work(), standing)
+        // The answer's reading of its context is the decode endpoint's work.
+        self.reserve_for(Work { prompt: 0, ..self.work() }, standing)
     }
 
     /// The claim of a decode leg: it computes nothing of the prompt, and fetches what it lacks. It is
