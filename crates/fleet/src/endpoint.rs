@@ -24,6 +24,7 @@ use crate::rank_stream::RankStream;
 use crate::retired::Former;
 use crate::signals::Signals;
 use crate::spec::AdminState;
+use crate::transfer::Transfers;
 
 mod health;
 mod parity;
@@ -59,6 +60,8 @@ pub struct Endpoint {
     parity: HitParity,
     /// Prompts it keeps for decode legs.
     leases: Leases,
+    /// What it fetches as a decode endpoint.
+    transfers: Transfers,
     /// Tokens per block, 0 while unknown.
     block_size: AtomicU32,
     /// Tokens behind a block that are part of its identity.
@@ -101,6 +104,7 @@ impl Endpoint {
             streams: RwLock::new(Streams::of(streams)),
             carried_extras,
             leases: Leases::default(),
+            transfers: Transfers::default(),
             parity: HitParity::new(),
             block_size: AtomicU32::new(0),
             lookahead: AtomicU32::new(0),
@@ -295,6 +299,17 @@ impl Endpoint {
         self.leases.count(Instant::now()).0
     }
 
+    /// Tokens of KV per second that it fetches as a decode endpoint, as seen; `None` until enough was
+    /// seen.
+    #[must_use]
+    pub fn learned_transfer_rate(&self) -> Option<f64> {
+        self.transfers.learned()
+    }
+
+    pub(crate) fn transfers(&self) -> &Transfers {
+        &self.transfers
+    }
+
     pub(crate) fn leases(&self) -> &Leases {
         &self.leases
     }
@@ -306,6 +321,7 @@ impl Endpoint {
     /// The engine behind the address may be another one: nothing is known of its pace.
     pub(crate) fn forget_pace(&self) {
         self.rates.reset();
+        self.transfers.reset();
         self.load.reset_recent_work();
     }
 

@@ -74,6 +74,8 @@ pub enum Exclusion {
     Tried,
     /// The request goes on from what another engine has stored.
     NotOwner,
+    /// How it hands over the KV of prompts is not known, or not as the pool's others do.
+    NoTransfer,
 }
 
 impl From<&Exclusion> for kvasir_balance::Exclusion {
@@ -92,6 +94,7 @@ impl From<&Exclusion> for kvasir_balance::Exclusion {
             Exclusion::Disabled => Self::Disabled,
             Exclusion::Tried => Self::Tried,
             Exclusion::NotOwner => Self::NotOwner,
+            Exclusion::NoTransfer => Self::NoTransfer,
         }
     }
 }

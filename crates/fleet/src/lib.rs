@@ -63,6 +63,7 @@ mod test_events;
 mod token_headers;
 mod token_oracle;
 mod tokenizer;
+mod transfer;
 mod trust_changes;
 
 pub use self::admission::{
@@ -98,7 +99,7 @@ pub use self::spec::{
     AdminState, EndpointSpec, EventSpec, FleetSpec, HealthSpec, ParityMode, Part, PoolSpec,
     RankAddressingKind, Timeouts, TokenSpec,
 };
-pub use self::split::{Protocol, SplitSettings};
+pub use self::split::{Protocol, SplitSettings, SplitState};
 pub use self::token_headers::TokenHeaders;
 pub use self::token_oracle::{
     Parity, ParityPart, ProbeCase, TokenOracle, probe_chats, probe_texts,

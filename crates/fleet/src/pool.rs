@@ -26,8 +26,10 @@ use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
 
 mod admission;
+mod candidates;
 mod choice;
 mod service;
+mod side;
 mod split;
 mod state;
 mod trials;

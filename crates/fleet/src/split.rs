@@ -43,6 +43,35 @@ pub struct SplitSettings {
     pub lease: Duration,
 }
 
+/// Whether a pool can split requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SplitState {
+    /// No endpoint has a role.
+    NoRoles,
+    /// It is switched off: endpoints of all roles serve whole requests.
+    Off,
+    /// It can.
+    Splits,
+    /// It has no prefill endpoint: decode endpoints compute prompts.
+    NoPrefill,
+    /// It has no decode endpoint: only unified ones serve requests.
+    NoDecode,
+}
+
+impl SplitState {
+    /// The word used in metrics and logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoRoles => "no_roles",
+            Self::Off => "off",
+            Self::Splits => "splits",
+            Self::NoPrefill => "no_prefill",
+            Self::NoDecode => "no_decode",
+        }
+    }
+}
+
 impl Default for SplitSettings {
     fn default() -> Self {
         Self {

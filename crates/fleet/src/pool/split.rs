@@ -1,8 +1,13 @@
-//! What a pool that splits requests says of itself.
+//! How a pool splits requests, and what it says of that.
+
+use std::sync::Arc;
+
+use kvasir_balance::{Legs, Pairing, Role};
 
 use super::Pool;
 use crate::endpoint::Endpoint;
-use crate::split::Protocol;
+use crate::evidence::Evidence;
+use crate::split::{Protocol, SplitState};
 
 impl Pool {
     /// How the KV of a prompt computed at `endpoint` is handed over; `None` where that is not known,
@@ -15,9 +20,61 @@ impl Pool {
         }
     }
 
+    /// Whether it can split requests.
+    #[must_use]
+    pub fn split_state(&self) -> SplitState {
+        let members = self.members();
+        let has = |role| members.iter().any(|member| member.role() == role);
+        match (has(Role::Prefill), has(Role::Decode)) {
+            (false, false) => SplitState::NoRoles,
+            _ if self.split.is_none() => SplitState::Off,
+            (true, true) => SplitState::Splits,
+            (false, true) => SplitState::NoPrefill,
+            (true, false) => SplitState::NoDecode,
+        }
+    }
+
     /// The code of the error where nobody can serve a request.
     #[must_use]
     pub fn unavailable_code(&self) -> &'static str {
-        if self.split.is_some() { "pd_pool_unavailable" } else { "no_endpoint" }
+        if self.has_sides() { "pd_pool_unavailable" } else { "no_endpoint" }
     }
+
+    /// Whether it splits requests, and an endpoint has a role.
+    pub(super) fn has_sides(&self) -> bool {
+        self.split.is_some() && self.members.load().iter().any(|member| has_role(member))
+    }
+
+    /// Whether a request may be answered there.
+    pub(super) fn answers(&self, member: &Endpoint) -> bool {
+        self.split.is_none() || member.role() != Role::Prefill
+    }
+
+    /// How a request is split; `None` where the pool does not, or nobody has a role.
+    pub(super) fn pairing(&self, evidence: &Evidence, legs: Legs) -> Option<Pairing> {
+        let split = self.split.as_ref()?;
+        let transfer_s = split.transfer_time.as_secs_f64();
+        let pairing = Pairing { select: split.select, transfer_s, legs };
+        evidence.endpoints.iter().any(|member| has_role(member)).then_some(pairing)
+    }
+
+    /// What prefill endpoints speak: the first that says.
+    pub(super) fn pool_protocol(&self, members: &[Arc<Endpoint>]) -> Option<Protocol> {
+        let mut prefill = members.iter().filter(|member| member.role() == Role::Prefill);
+        prefill.find_map(|member| self.protocol(member))
+    }
+
+    /// Whether an endpoint can take part in handing over KV so: of a prefill endpoint that has to be
+    /// known, of a decode endpoint nothing else.
+    pub(super) fn transfers(&self, member: &Endpoint, protocol: Option<Protocol>) -> bool {
+        match (member.role(), self.protocol(member)) {
+            (Role::Unified, _) | (Role::Decode, None) => true,
+            (Role::Prefill, own) => own.is_some() && own == protocol,
+            (Role::Decode, own) => protocol.is_none() || own == protocol,
+        }
+    }
+}
+
+fn has_role(member: &Arc<Endpoint>) -> bool {
+    member.role() != Role::Unified
 }

@@ -54,7 +54,7 @@ impl<'a> Trials<'a> {
     }
 
     /// The place at the endpoint that was chosen, if one was held there.
-    pub(super) fn take(mut self, chosen: &Endpoint) -> Option<Standing> {
+    pub(super) fn take(&mut self, chosen: &Endpoint) -> Option<Standing> {
         let at = self.0.iter().position(|(held, _)| held.same_engine(chosen))?;
         Some(self.0.swap_remove(at).1)
     }

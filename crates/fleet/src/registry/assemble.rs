@@ -22,6 +22,7 @@ use crate::roster::Leaving;
 use crate::seat::Seat;
 use crate::selecting::Selecting;
 use crate::spec::{AdminState, FleetSettings, FleetSpec, PoolSpec};
+use crate::split::SplitState;
 use crate::supervised::Supervised;
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
@@ -67,7 +68,7 @@ pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Change
     }
     for member in members.values() {
         member.ranks.engine().set_weight(member.spec.weight);
-        member.ranks.engine().set_part(member.spec.part.clone());
+        set_part(member, &mut changes);
         member.ranks.engine().set_breaker(settings.health.breaker);
         member.ranks.configure(member.spec.configured);
     }
@@ -127,11 +128,52 @@ pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Change
         fleet.engines.push(engine);
     }
     dismiss(before, &fleet, &mut leaving, &mut changes);
+    tell_one_sided(before, &fleet);
     drop(leaving);
     roster.watch();
     fleet.engines.sort_by(|a, b| a.url().cmp(b.url()));
     changes.pools_removed.sort();
     Ok((fleet, changes))
+}
+
+/// Gives an engine its part in pools that split requests.
+fn set_part(member: &Member, changes: &mut Changes) {
+    let engine = member.ranks.engine();
+    let (before, now) = (engine.part(), &member.spec.part);
+    if *before == *now {
+        return;
+    }
+    engine.set_part(now.clone());
+    if matches!(member.before, Before::There(_) | Before::Leaving) {
+        let (endpoint, before, now) = (engine.url(), before.role.as_str(), now.role.as_str());
+        tracing::info!(endpoint, before, now, "part in disaggregated serving changed");
+        changes.roles_changed.push(engine.url().to_owned());
+    }
+}
+
+/// Says of which pools only one side is there.
+fn tell_one_sided(before: &Fleet, fleet: &Fleet) {
+    for pool in &fleet.order {
+        let state = pool.split_state();
+        let known = before.pools.get(pool.model()).map(|pool| pool.split_state());
+        let model = pool.model();
+        match state {
+            _ if known == Some(state) => {}
+            SplitState::NoPrefill => tracing::warn!(
+                model,
+                state = state.as_str(),
+                "no prefill endpoint: decode endpoints compute prompts until one comes"
+            ),
+            SplitState::NoDecode => tracing::warn!(
+                model,
+                state = state.as_str(),
+                "no decode endpoint: prefill endpoints get nothing until one comes"
+            ),
+            SplitState::NoRoles | SplitState::Off | SplitState::Splits => {
+                tracing::debug!(model, state = state.as_str(), "disaggregated serving");
+            }
+        }
+    }
 }
 
 /// The engine that is there, or is leaving; else another one.

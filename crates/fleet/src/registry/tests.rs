@@ -20,6 +20,7 @@ use crate::spec::{
 mod carried;
 mod changed;
 mod retired;
+mod split;
 
 /// Where nobody listens.
 fn authority(number: u16) -> Authority {
