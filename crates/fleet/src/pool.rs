@@ -1,12 +1,13 @@
 //! The endpoints serving one model, and the decision among them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use http::uri::Authority;
-use kvasir_balance::{Needs, SessionSource, next_typical_prompt};
+use kvasir_balance::{Needs, Role, SessionSource, next_typical_prompt};
 
 pub use self::choice::{Chosen, Decision, PrefillSide};
 pub(crate) use self::state::{PoolState, Shared};
@@ -42,6 +43,8 @@ pub struct Pool {
     timeouts: Timeouts,
     /// How it splits requests, if it does.
     split: Option<SplitSettings>,
+    /// Engines with a part in that, by what the configuration it was built from says.
+    roles: HashMap<Authority, Role>,
     engines: Vec<Arc<Ranks>>,
     members: ArcSwap<Vec<Arc<Endpoint>>>,
     /// What the configuration it was built from says of engines that are not simply active.
@@ -70,6 +73,7 @@ impl Pool {
             authorization,
             timeouts,
             split: None,
+            roles: HashMap::new(),
             engines,
             members,
             states,
@@ -85,10 +89,19 @@ impl Pool {
         self
     }
 
-    /// The same with requests split so.
-    pub(crate) fn with_split(mut self, split: Option<SplitSettings>) -> Self {
-        self.split = split;
+    /// The same with requests split so, among engines with these roles; others are unified.
+    pub(crate) fn with_split(
+        mut self,
+        split: Option<SplitSettings>,
+        roles: HashMap<Authority, Role>,
+    ) -> Self {
+        (self.split, self.roles) = (split, roles);
         self
+    }
+
+    /// Which of its engines have a part in requests that are split.
+    pub(crate) fn roles(&self) -> &HashMap<Authority, Role> {
+        &self.roles
     }
 
     /// What it was told of its engines.

@@ -46,7 +46,7 @@ impl Pool {
             },
             prefill_rate,
             fetch_rate,
-            role: split.map_or(Role::Unified, |_| member.role()),
+            role: split.map_or(Role::Unified, |_| self.role(member)),
             transfer_rate: split.map_or(DEFAULT_TRANSFER_RATE, |split| {
                 member.transfers().against(split.transfer_rate, age)
             }),

@@ -148,7 +148,7 @@ impl Pool {
         evidence: &Evidence,
         tried: &[Arc<Endpoint>],
     ) -> Result<Chosen, NoRoom> {
-        if self.pairing(evidence, Legs::Decode).is_none() {
+        if self.pairing(Legs::Decode).is_none() {
             return Err(NoRoom::Nobody);
         }
         self.choose_among(model, evidence, tried, (None, Legs::Decode))
@@ -162,7 +162,7 @@ impl Pool {
         (owner, legs): (Option<&Endpoint>, Legs),
     ) -> Result<Chosen, NoRoom> {
         // What an engine has stored, it goes on from whatever its role.
-        let pairing = if owner.is_some() { None } else { self.pairing(evidence, legs) };
+        let pairing = if owner.is_some() { None } else { self.pairing(legs) };
         let protocol = pairing.and_then(|_| self.pool_protocol(&evidence.endpoints));
         let exclusion = |member: &Arc<Endpoint>| {
             if tried.iter().any(|known| known.same_engine(member)) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::uri::Authority;
+use kvasir_balance::Role;
 use kvasir_balance::record::Start;
 use kvasir_prompt::Limits;
 
@@ -285,7 +286,7 @@ fn seat_pool(
         .filter_map(|endpoint| members.get(endpoint.origin.authority().as_str()))
         .map(|member| Arc::clone(&member.ranks))
         .collect();
-    let states = states_of(&spec);
+    let (states, roles) = (states_of(&spec), roles_of(&spec));
     let shared = fleet.roster.shared().clone();
     let seat = if let Some(Seated { seat, spec: known }) = before.seats.get(&model) {
         let pool = seat.pool();
@@ -293,6 +294,7 @@ fn seat_pool(
         let same = Arc::ptr_eq(&state.selecting, &pool.state().selecting)
             && !is_another(known, &spec)
             && pool.states() == states
+            && *pool.roles() == roles
             && pool.has_engines(&engines);
         if same {
             pool.refresh();
@@ -300,7 +302,7 @@ fn seat_pool(
             let authorization = spec.authorization.clone();
             let timeouts = spec.timeouts;
             let next = Pool::new(model.clone(), authorization, timeouts, engines, shared, state);
-            let next = next.with_states(states).with_split(spec.split.clone());
+            let next = next.with_states(states).with_split(spec.split.clone(), roles);
             let next = next.with_door(spec.admission.clone(), pool.door());
             seat.take(Arc::new(next));
             changes.pools_changed.push(model.clone());
@@ -311,7 +313,7 @@ fn seat_pool(
         let state = PoolState::new(selecting, prompts_of(&spec), spec.tokens);
         let (authorization, timeouts) = (spec.authorization.clone(), spec.timeouts);
         let pool = Pool::new(model.clone(), authorization, timeouts, engines, shared, state);
-        let pool = pool.with_states(states).with_split(spec.split.clone());
+        let pool = pool.with_states(states).with_split(spec.split.clone(), roles);
         let pool = pool.with_door(spec.admission.clone(), None);
         changes.pools_added.push(model.clone());
         Arc::new(Seat::new(Arc::new(pool)))
@@ -393,6 +395,12 @@ fn selecting_of(spec: &PoolSpec, seed: u64, log: Option<&DecisionLog>) -> Select
 fn states_of(spec: &PoolSpec) -> Vec<(Authority, AdminState)> {
     let told = spec.endpoints.iter().filter(|endpoint| endpoint.state != AdminState::Active);
     told.map(|endpoint| (endpoint.origin.authority().clone(), endpoint.state)).collect()
+}
+
+/// The engines with a part in requests that are split.
+fn roles_of(spec: &PoolSpec) -> HashMap<Authority, Role> {
+    let told = spec.endpoints.iter().filter(|endpoint| endpoint.part.role != Role::Unified);
+    told.map(|endpoint| (endpoint.origin.authority().clone(), endpoint.part.role)).collect()
 }
 
 fn prompts_of(spec: &PoolSpec) -> ModelPrompts {

@@ -24,6 +24,13 @@ fn scene(roles: &[Role]) -> Scene {
     scene
 }
 
+/// As the engines were told.
+fn roles(scene: &Scene) -> HashMap<http::uri::Authority, Role> {
+    let all = scene.engines.iter().map(|ranks| ranks.engine());
+    let roles = all.map(|engine| (engine.authority().clone(), engine.part().role));
+    roles.filter(|(_, role)| *role != Unified).collect()
+}
+
 fn nixl() -> Option<SplitSettings> {
     Some(SplitSettings {
         protocol: Protocol::Nixl,
@@ -33,7 +40,7 @@ fn nixl() -> Option<SplitSettings> {
 }
 
 fn splitting(scene: &Scene) -> Pool {
-    scene.pool(PolicyKind::Latency).with_split(nixl())
+    scene.pool(PolicyKind::Latency).with_split(nixl(), roles(scene))
 }
 
 fn ask(pool: &Pool, prompt: &[Vec<u32>]) -> Result<Chosen, NoRoom> {
@@ -101,7 +108,7 @@ fn a_lease_that_is_held_for_too_long_expires_once() {
 #[test]
 fn switched_off_every_endpoint_serves_whole_requests() {
     let scene = scene(&[Prefill, Decode]);
-    let pool = scene.pool(PolicyKind::RoundRobin);
+    let pool = scene.pool(PolicyKind::RoundRobin).with_split(None, roles(&scene));
     assert_eq!((pool.split_state(), pool.split_state().as_str()), (SplitState::Off, "off"));
     for place in [0, 1] {
         let chosen = ask(&pool, &prompt()).unwrap();
@@ -139,7 +146,8 @@ fn a_pool_of_one_side_says_so() {
 #[test]
 fn who_hands_over_in_an_unknown_way_computes_for_nobody() {
     let scene = scene(&[Prefill, Prefill, Decode, Decode]);
-    let pool = scene.pool(PolicyKind::Latency).with_split(Some(SplitSettings::default()));
+    let pool =
+        scene.pool(PolicyKind::Latency).with_split(Some(SplitSettings::default()), roles(&scene));
     assert_eq!(plan(&pool, &prompt()), Some(PairPlan::NoPrefill));
     let is = |place: usize, kind| {
         let ranks = &scene.engines[place];
@@ -252,7 +260,7 @@ fn the_log_has_both_legs_and_replays() {
         let split = nixl().map(|split| SplitSettings { select, ..split });
         let engines = scene.engines.clone();
         let pool = Pool::new("m".to_owned(), None, timeouts, engines, shared, state);
-        let pool = pool.with_split(split);
+        let pool = pool.with_split(split, roles(&scene));
         let mut held = Vec::new();
         for prompt in burst(20) {
             let mut chosen = ask(&pool, &[prompt]).unwrap();

@@ -25,10 +25,15 @@ async fn roles_and_the_switch_change_while_it_runs() {
     assert_eq!(changes.roles_changed, urls(&[2]));
     assert_eq!(changes.engines_changed, urls(&[2]));
     assert!(changes.to_string().contains("roles changed: http://127.0.0.2:2"), "{changes}");
+    assert_eq!(changes.pools_changed, ["m"]);
     assert!(changes.selections_begun_anew.is_empty());
+    // Who chooses by the pool of before goes on by its roles.
+    let old = &first.pools()[0];
+    assert_eq!(old.role(&old.members()[1]), Role::Unified);
     let pool = Arc::clone(&second.pools()[0]);
     assert_eq!(pool.split_state(), SplitState::Splits);
     assert_eq!(pool.members()[1].role(), Role::Decode);
+    assert_eq!(pool.role(&pool.members()[1]), Role::Decode);
     let mut page = String::new();
     second.render_metrics(&mut page);
     for line in [
