@@ -28,7 +28,16 @@ struct Engine {
 
 impl Engine {
     async fn start(kind: EngineKind, role: Option<PdRole>, cost: CostModel) -> Self {
-        let config = SimServerConfig {
+        Self::with(kind, role, cost, |_| ()).await
+    }
+
+    async fn with(
+        kind: EngineKind,
+        role: Option<PdRole>,
+        cost: CostModel,
+        change: impl Fn(&mut SimServerConfig),
+    ) -> Self {
+        let mut config = SimServerConfig {
             engine: EngineConfig {
                 num_blocks: 2_001,
                 max_model_len: 16_000,
@@ -49,6 +58,7 @@ impl Engine {
             faults: true,
             ..SimServerConfig::default()
         };
+        change(&mut config);
         let server = SimServer::start(config).await.unwrap();
         let addr = server.url().strip_prefix("http://").unwrap().parse().unwrap();
         Self { server, addr }
@@ -135,9 +145,25 @@ impl Split {
             }
         }
         let [prefill, decode] = sides;
-        let gateway = Gateway::start(config(&prefill, &decode, disaggregation)).await;
+        let mut disaggregation = disaggregation;
+        let protocol = match kind {
+            // What vLLM's engines are, their events say; the others are told.
+            EngineKind::Vllm => "auto",
+            EngineKind::Sglang => "sglang",
+            EngineKind::TrtLlm => "trtllm",
+        };
+        disaggregation["protocol"] = protocol.into();
+        Self::over(prefill, decode, disaggregation).await
+    }
+
+    /// Over these engines, once it knows what each is.
+    async fn over(prefill: Vec<Engine>, decode: Vec<Engine>, disaggregation: Value) -> Self {
+        let gateway = Gateway::start(config(&prefill, &decode, &disaggregation)).await;
         let all = f64::from(u32::try_from(prefill.len() + decode.len()).unwrap());
         gateway.until_metric("kvasir_endpoint_up", &[], all).await;
+        if disaggregation["protocol"] == "auto" {
+            gateway.until_metric("kvasir_endpoint_trust", &[("state", "exact")], all).await;
+        }
         gateway.until_metric("kvasir_pool_tokenizer_ready", &[], 1.0).await;
         Self { prefill, decode, gateway }
     }
@@ -176,7 +202,7 @@ impl Split {
     }
 }
 
-fn config(prefill: &[Engine], decode: &[Engine], disaggregation: Value) -> Value {
+fn config(prefill: &[Engine], decode: &[Engine], disaggregation: &Value) -> Value {
     let endpoint = |engine: &Engine, role: &str| json!({"url": engine.url(), "role": role, "bootstrap_port": engine.addr.port()});
     let endpoints: Vec<Value> = prefill
         .iter()
@@ -185,7 +211,8 @@ fn config(prefill: &[Engine], decode: &[Engine], disaggregation: Value) -> Value
         .collect();
     let mut section = json!({"enabled": true});
     section.as_object_mut().unwrap().extend(disaggregation.as_object().unwrap().clone());
-    json!({"pools": [{"model": "tiny", "tokenizer_dir": Golden::staged(), "token_parity": "off",
+    // What is not streamed is waited for as long as anywhere.
+    json!({"timeouts": {"connect_ms": 1000, "first_data_ms": 5000}, "pools": [{"model": "tiny", "tokenizer_dir": Golden::staged(), "token_parity": "off",
         // It never leaves the prefill engines out for what decode engines hold.
         "policy": "round_robin", "disaggregation": section, "endpoints": endpoints}]})
 }

@@ -88,7 +88,7 @@ impl Tries<'_> {
         decision: Decision,
     ) -> Option<Answered> {
         let pool = Arc::clone(&self.pool);
-        let decodes = reservation.endpoint().role() == Role::Decode;
+        let decodes = pool.role(reservation.endpoint()) == Role::Decode;
         let hand = self.split.hand.take().filter(|_| decodes);
         match (hand, pool.split()) {
             (Some(hand), Some(settings)) => {

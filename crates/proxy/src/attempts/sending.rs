@@ -40,6 +40,7 @@ impl Tries<'_> {
         mut reservation: Reservation,
         decision: Decision,
     ) -> Option<Answered> {
+        self.split.recompute_here();
         let body = self.plan.body.clone();
         let asked = Asked { body: &body, leg: None, limit: None };
         let started = self.ask(&mut reservation, &decision, asked).await?;
@@ -115,6 +116,8 @@ impl Tries<'_> {
         match cause {
             // A 503 or 429 says that the engine is busy, not that it fails.
             Some(Cause::Busy) => {}
+            // It could not fetch what another engine has, which may be the other one's fault.
+            Some(Cause::Error) if self.split.may_recompute_here() => {}
             _ if status.is_server_error() => reservation.faulted(status.as_str()),
             _ => reservation.answered(),
         }
@@ -161,7 +164,8 @@ impl Tries<'_> {
         self.cause = Some(cause);
         self.sent += 1;
         self.taken += 1;
-        self.faults += u32::from(cause == Cause::Error);
+        // One that could not fetch what another engine computed has not been broken by the request.
+        self.faults += u32::from(cause == Cause::Error && !self.split.may_recompute_here());
         if let Some(time) = retry_after {
             endpoint.press_back(time);
         }
@@ -244,6 +248,6 @@ impl Tries<'_> {
 
 /// The code of the error where an engine broke off without a byte.
 fn broke(pool: &Pool, endpoint: &Endpoint) -> &'static str {
-    let decodes = pool.split().is_some() && endpoint.role() == Role::Decode;
+    let decodes = pool.split().is_some() && pool.role(endpoint) == Role::Decode;
     if decodes { DECODE_DIED } else { ENGINE_BROKE }
 }

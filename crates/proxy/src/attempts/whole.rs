@@ -60,7 +60,12 @@ pub(super) async fn complete(
     let merges = answered.cached().is_some();
     let Some(rest) = &mut answered.rest else { return Ok(()) };
     let length = rest.size_hint().exact();
-    if rest.is_end_stream() || !is_json(&answered.head) {
+    if rest.is_end_stream() {
+        // All of it came with the head.
+        answered.rest = None;
+        return Ok(());
+    }
+    if !is_json(&answered.head) {
         return Ok(());
     }
     let most = if merges { MOST_MERGED } else { MOST_HELD };

@@ -16,12 +16,16 @@ async fn another_decode_engine_goes_on_from_the_same_prompt() {
         split.decode[0].fault(json!({"http": fault})).await;
         for turn in 0..3 {
             let response = split.ask(turn * 300).await;
-            assert_eq!((plan(&response), tokens(&response).len()), ("split".to_owned(), 8));
+            assert_eq!(tokens(&response).len(), 8, "{fault}");
             assert_eq!(response.head.header("x-kvasir-endpoint"), Some(&*split.decode[1].url()));
             // Its prompt was computed once.
             assert_eq!(split.prefill[0].finished().await, u64::from(turn) + 1, "{fault}");
+            // One that broke off may have fetched the blocks before.
+            let plan = plan(&response);
+            let fetched = fault != "error:503" && plan == "transfer_failed";
+            assert!(plan == "split" || fetched, "{fault}: {plan}");
         }
-        assert!(split.decode[1].pulled().await > 0);
+        assert!(fault != "error:503" || split.decode[1].pulled().await > 0);
         split.until_clean().await;
     }
 }

@@ -4,10 +4,10 @@
 use std::time::{Duration, Instant};
 
 use kvasir_engine_sim::CostModel;
-use kvasir_engine_sim::server::EngineKind;
+use kvasir_engine_sim::server::{EngineKind, PdRole};
 use serde_json::json;
 
-use super::{Split, plan, refusal, tokens};
+use super::{Engine, Split, plan, refusal, tokens};
 
 #[tokio::test]
 async fn a_prefill_engine_that_is_not_there_is_passed_over() {
@@ -89,14 +89,9 @@ async fn without_anybody_it_is_said_so() {
 
 #[tokio::test]
 async fn an_engine_without_connector_hands_over_nothing() {
-    use super::{Engine, config};
-    use crate::harness::Gateway;
     let prefill = vec![Engine::start(EngineKind::Vllm, None, CostModel::DEMO).await];
-    let role = Some(kvasir_engine_sim::server::PdRole::Decode);
-    let decode = vec![Engine::start(EngineKind::Vllm, role, CostModel::DEMO).await];
-    let gateway = Gateway::start(config(&prefill, &decode, json!({}))).await;
-    gateway.until_metric("kvasir_endpoint_up", &[], 2.0).await;
-    let split = Split { prefill, decode, gateway };
+    let decode = Engine::start(EngineKind::Vllm, Some(PdRole::Decode), CostModel::DEMO).await;
+    let split = Split::over(prefill, vec![decode], json!({"protocol": "auto"})).await;
     let response = split.ask(0).await;
     assert_eq!((plan(&response), tokens(&response).len()), ("params_missing".to_owned(), 8));
     let page = split.gateway.metrics().await;

@@ -75,6 +75,7 @@ async fn a_decode_engine_that_breaks_off_ends_its_stream() {
     split.decode[0].fault(json!({"http": "reset_mid_body"})).await;
     let body = streamed(body(0));
     let mut client = split.gateway.sent(COMPLETIONS, body.to_string().as_bytes()).await;
+    assert_eq!(client.head().await.unwrap().status, 200);
     let mut events = Vec::new();
     while let Some(event) = client.event().await.unwrap() {
         events.push(event);
