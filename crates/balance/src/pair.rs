@@ -74,6 +74,17 @@ pub struct Pairing {
     /// What is asked for.
     #[serde(default)]
     pub legs: Legs,
+    /// Whether decode endpoints compute no prompts (`SGLang`'s do not): then a request that may be split is
+    /// never theirs alone.
+    #[serde(default)]
+    pub fetch_only: bool,
+}
+
+impl Pairing {
+    /// Whether a decode endpoint may serve a whole request.
+    pub(crate) fn decode_computes(&self) -> bool {
+        !(self.fetch_only && self.legs == Legs::Any)
+    }
 }
 
 /// What is asked for of one request.

@@ -11,7 +11,8 @@ use kvasir_balance::{
 use kvasir_inventory::{Overlap, Tier, Trust};
 
 const NOW: Duration = Duration::from_secs(1);
-const COST: Pairing = Pairing { select: PairSelect::Cost, transfer_s: 0.005, legs: Legs::Any };
+const COST: Pairing =
+    Pairing { select: PairSelect::Cost, transfer_s: 0.005, legs: Legs::Any, fetch_only: false };
 use Role::{Decode as D, Prefill as P, Unified as U};
 
 /// An endpoint with so many tokens of the prompt, that computes 8,000 a second.
@@ -329,5 +330,23 @@ mod model {
                 prop_assert!((best - score).abs() < 1e-6, "{place}: {score}, {best}");
             }
         }
+    }
+}
+
+#[test]
+fn decode_endpoints_that_only_fetch_serve_nothing_alone() {
+    let fetching = Pairing { fetch_only: true, ..COST };
+    for policy in [PolicyKind::Latency, PolicyKind::RoundRobin] {
+        let pool = Pool::of(policy, fetching);
+        // It holds everything, and cannot use it by itself.
+        let rows = [holds(P, 0), holds(D, 7_984)];
+        assert_eq!(pool.plan(&rows), Some((PairPlan::Split, 0, 1)));
+        assert_eq!(pool.plan(&[holds(D, 7_984)]), None);
+        assert_eq!(pool.plan(&[holds(D, 7_984), holds(U, 0)]), Some((PairPlan::Unified, 1, 1)));
+        // What is not split is sent to somebody, who will say what is wrong with it.
+        let whole = Pool::of(policy, Pairing { legs: Legs::Whole, ..fetching });
+        assert!(whole.plan(&[holds(D, 0)]).is_some());
+        let decode = Pool::of(policy, Pairing { legs: Legs::Decode, ..fetching });
+        assert!(decode.plan(&[holds(P, 0), holds(D, 0)]).is_some());
     }
 }

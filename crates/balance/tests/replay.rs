@@ -8,9 +8,8 @@ use kvasir_balance::record::{
     DecisionRecord, Line, Made, Memory, OutcomeRecord, Replay, ReplayError, Start, WhatIf,
 };
 use kvasir_balance::{
-    Blind, Candidate, DEFAULT_TRANSFER_RATE, EndpointId, Exclusion, Legs, Load, Members, Moment,
-    Outcome, PairSelect, Pairing, PolicyKind, Prefix, Query, Rng, Role, SelectionSpec,
-    StickyOptions,
+    Blind, Candidate, DEFAULT_TRANSFER_RATE, EndpointId, Exclusion, Load, Members, Moment, Outcome,
+    PairSelect, Pairing, PolicyKind, Prefix, Query, Rng, Role, SelectionSpec, StickyOptions,
 };
 use kvasir_inventory::{Overlap, Tier, Trust};
 use kvasir_kv_hash::BlockKey;
@@ -136,7 +135,7 @@ fn split_requests_are_chosen_the_same_again() {
     for (kind, select) in by_cost.into_iter().chain(by_load) {
         let shadow = Some(PolicyKind::LeastLoad.into());
         let spec = SelectionSpec { sticky, shadow, ..SelectionSpec::of(kind) };
-        let pairing = Pairing { select, transfer_s: 0.005, legs: Legs::Any };
+        let pairing = Pairing { select, transfer_s: 0.005, ..Pairing::default() };
         let lines = log_by(&spec, 5, Some(pairing));
         assert!(lines.iter().any(|line| line.contains("\"plan\":\"split\"")), "{kind:?}");
         assert_eq!(differences(&lines), [""; 0], "{kind:?} {select:?}");

@@ -59,7 +59,8 @@ pub(crate) fn cheapest(
     let of = |places| Costs::of(places, estimate, |e, mean| e.added(crowd) + e.turn(mean));
     let prefill = Costs::of(sides.prefill, estimate, |e, mean| e.added(0.0) + e.turn(mean));
     let unified = of(sides.unified);
-    let bypass = of(sides.decode).plus(|place| crowd * estimate(&place).own());
+    let alone: &[usize] = if pairing.decode_computes() { sides.decode } else { &[] };
+    let bypass = of(alone).plus(|place| crowd * estimate(&place).own());
     let fetching = |e: &Estimate, mean| e.fetching(crowd) + e.fetched().turn(mean);
     let decode = Costs::of(sides.decode, estimate, fetching)
         .plus(|place| transfer(query, &sides.candidates[place], pairing));
@@ -92,12 +93,10 @@ pub(crate) fn cheapest(
     let (p, d) = (prefill.least(), decode.least());
     let mut scores: Vec<(usize, f64)> = unified.each().collect();
     scores.extend(prefill.each().map(|(at, cost)| (at, cost + d.unwrap_or(0.0))));
-    scores.extend(
-        bypass
-            .each()
-            .zip(decode.each())
-            .map(|((at, alone), (_, cost))| (at, p.map_or(alone, |p| alone.min(p + cost)))),
-    );
+    scores.extend(decode.each().map(|(at, cost)| {
+        let alone = bypass.at(at);
+        (at, p.map_or(alone, |p| alone.min(p + cost)))
+    }));
     Some(paired(sides, plan, best.legs, scores))
 }
 

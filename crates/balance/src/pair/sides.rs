@@ -60,7 +60,12 @@ impl SidesLeft {
         let splits = pairing.legs == Legs::Any && !decode.is_empty();
         let prefill: Vec<usize> =
             of(Role::Prefill).filter(|place| splits && against(*place).is_none()).collect();
-        let unified = unified.into_iter().filter(is_best).collect();
+        let unified: Vec<usize> = unified.into_iter().filter(is_best).collect();
+        let alone = prefill.is_empty() && !pairing.decode_computes();
+        let decode = if alone { Vec::new() } else { decode };
+        if decode.is_empty() && unified.is_empty() {
+            return (Self::default(), "none");
+        }
         let left = Self { prefill, decode, unified };
         let outcome = match (best, left.len() == members.candidates.len()) {
             (0, true) => "all",

@@ -156,6 +156,7 @@ impl Split<'_> {
         let candidates = self.run.members.candidates;
         Some(match candidates.get(place)?.role {
             Role::Unified => (PairPlan::Unified, place, None),
+            Role::Decode if !self.pairing.decode_computes() => return None,
             Role::Decode if self.left.prefill.is_empty() => (PairPlan::NoPrefill, place, None),
             Role::Decode => (PairPlan::DecodeHolds, place, None),
             Role::Prefill if self.pairing.legs != Legs::Any => return None,

@@ -148,7 +148,7 @@ impl Pool {
         evidence: &Evidence,
         tried: &[Arc<Endpoint>],
     ) -> Result<Chosen, NoRoom> {
-        if self.pairing(Legs::Decode).is_none() {
+        if !self.has_sides() {
             return Err(NoRoom::Nobody);
         }
         self.choose_among(model, evidence, tried, (None, Legs::Decode))
@@ -162,8 +162,8 @@ impl Pool {
         (owner, legs): (Option<&Endpoint>, Legs),
     ) -> Result<Chosen, NoRoom> {
         // What an engine has stored, it goes on from whatever its role.
-        let pairing = if owner.is_some() { None } else { self.pairing(legs) };
-        let protocol = pairing.and_then(|_| self.pool_protocol(&evidence.endpoints));
+        let protocol = self.pool_protocol(&evidence.endpoints);
+        let pairing = if owner.is_some() { None } else { self.pairing(legs, protocol) };
         let exclusion = |member: &Arc<Endpoint>| {
             if tried.iter().any(|known| known.same_engine(member)) {
                 return Some(Exclusion::Tried);

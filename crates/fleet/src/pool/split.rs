@@ -55,16 +55,18 @@ impl Pool {
         self.split.is_none() || self.role(member) != Role::Prefill
     }
 
-    /// How a request is split; `None` where the pool does not, or nobody has a role.
-    pub(super) fn pairing(&self, legs: Legs) -> Option<Pairing> {
+    /// How a request is split, with KV handed over so; `None` where the pool does not, or nobody has a role.
+    pub(super) fn pairing(&self, legs: Legs, protocol: Option<Protocol>) -> Option<Pairing> {
         let split = self.split.as_ref()?;
         let transfer_s = split.transfer_time.as_secs_f64();
-        let pairing = Pairing { select: split.select, transfer_s, legs };
+        let fetch_only = protocol == Some(Protocol::Sglang);
+        let pairing = Pairing { select: split.select, transfer_s, legs, fetch_only };
         (!self.roles.is_empty()).then_some(pairing)
     }
 
     /// What prefill endpoints speak: the first that says.
     pub(super) fn pool_protocol(&self, members: &[Arc<Endpoint>]) -> Option<Protocol> {
+        self.split()?;
         let mut prefill = members.iter().filter(|member| self.role(member) == Role::Prefill);
         prefill.find_map(|member| self.protocol(member))
     }

@@ -24,10 +24,8 @@ const GRACE: Duration = Duration::from_millis(50);
 
 /// What came first.
 enum First {
-    Decode(Result<Started, Failure>),
+    Decode(Box<Result<Started, Failure>>),
     Prefill(PrefillEnd),
-    /// Its task is gone, which it never is.
-    Lost,
 }
 
 impl Tries<'_> {
@@ -53,9 +51,17 @@ impl Tries<'_> {
         let (companion, mut end) = Companion::send(sending, prefill, room);
         self.begin(&Arc::clone(decode.endpoint()), &decision, Some(Leg::Decode));
         let first = self.first(&decode, &body, &mut end, settings).await;
-        let (started, rest) = match first {
-            First::Decode(Ok(started)) => (started, companion),
-            First::Decode(Err(failure)) => {
+        let begun = match first {
+            First::Decode(begun) => *begun,
+            First::Prefill(end) => {
+                drop((companion, decode));
+                self.abort(Leg::Decode);
+                return self.prefill_ended(at, end, decision, began.elapsed()).await;
+            }
+        };
+        let started = match begun {
+            Ok(started) => started,
+            Err(failure) => {
                 drop(companion);
                 self.fault(&mut decode, &failure);
                 let endpoint = Arc::clone(decode.endpoint());
@@ -63,29 +69,19 @@ impl Tries<'_> {
                 self.abort(Leg::Prefill);
                 return None;
             }
-            First::Prefill(end) => {
-                drop((companion, decode));
-                self.abort(Leg::Decode);
-                return self.prefill_ended(at, end, decision, began.elapsed()).await;
-            }
-            First::Lost => {
-                drop((companion, decode));
-                self.abort(Leg::Decode);
-                self.prefill_said_no(&at, Cause::Error, None, "its leg was lost");
-                return None;
-            }
         };
         decode.endpoint().mark_reachable();
         if let Some(trace) = &mut self.log.trace {
             trace.answered(started.head.status.as_u16());
         }
-        let is_success = started.head.status.is_success();
-        if is_success {
-            Leg::Decode.took(began);
+        if !started.head.status.is_success() {
+            drop(companion);
+            self.abort(Leg::Prefill);
+            return self.answered(started, decode, decision).await;
         }
-        let both = if is_success { Some(rest) } else { None };
+        Leg::Decode.took(began);
         let mut answered = self.answered(started, decode, decision).await?;
-        answered.ride = Some(Ride { cached: None, both });
+        answered.ride = Some(Ride { cached: None, both: Some(companion) });
         Some(answered)
     }
 
@@ -114,7 +110,7 @@ impl Tries<'_> {
                 ended = &mut *end, if !computed => match ended {
                     Ok(PrefillEnd::Computed) => computed = true,
                     Ok(ended) => return First::Prefill(ended),
-                    Err(_) => return First::Lost,
+                    Err(_) => return First::Prefill(PrefillEnd::Lost),
                 },
                 begun = &mut sent => break begun,
                 () = tokio::time::sleep(limit), if is_limited => break Err(Failure::late(limit)),
@@ -128,7 +124,7 @@ impl Tries<'_> {
                 Ok(Ok(ended)) => return First::Prefill(ended),
             }
         }
-        First::Decode(begun)
+        First::Decode(Box::new(begun))
     }
 
     fn sending(&self, body: Bytes, limit: Duration) -> Sending {
@@ -152,7 +148,10 @@ impl Tries<'_> {
         after: Duration,
     ) -> Option<Answered> {
         match end {
-            PrefillEnd::Computed => None,
+            PrefillEnd::Computed | PrefillEnd::Lost => {
+                self.prefill_said_no(&at, Cause::Error, None, "its leg was lost");
+                None
+            }
             PrefillEnd::Failed(failure, mut reservation) => {
                 self.fault(&mut reservation, &failure);
                 self.failed(at, &failure, after, Some(Leg::Prefill));

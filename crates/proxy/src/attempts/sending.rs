@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kvasir_fleet::{Chosen, Decision, Endpoint, Pool, Reservation, Role};
+use kvasir_fleet::{Chosen, Decision, Endpoint, PairPlan, Pool, Reservation, Role};
 use kvasir_upstream::Started;
 
 use super::held::Held;
@@ -182,7 +182,7 @@ impl Tries<'_> {
     pub(super) fn tell_where(&mut self, endpoint: &Endpoint, decision: &Decision) {
         self.log.endpoint = Some(endpoint.url().to_owned());
         self.log.rank = endpoint.rank();
-        self.log.plan = self.split.whole.or(decision.plan.map(|plan| plan.as_str()));
+        self.log.plan = self.split.whole.or(decision.plan.map(PairPlan::as_str));
         self.log.decision = Some(decision.clone());
     }
 

@@ -41,6 +41,8 @@ pub(crate) enum PrefillEnd {
     /// An answer that is no success.
     Answered(Box<Started>, Box<Reservation>),
     Failed(Failure, Box<Reservation>),
+    /// Its task is gone, which it never is.
+    Lost,
 }
 
 impl Companion {
