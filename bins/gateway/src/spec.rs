@@ -5,14 +5,14 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use http::{HeaderName, HeaderValue};
 use kvasir_config::{
-    AdmissionConfig, Config, EndpointConfig, EndpointState, EngineTlsConfig, PoolConfig,
-    RankAddressing, TimeoutsConfig, TokenParity,
+    AdmissionConfig, Config, DisaggregationConfig, EndpointConfig, EndpointRole, EndpointState,
+    EngineTlsConfig, PoolConfig, RankAddressing, TimeoutsConfig, TokenParity, TransferProtocol,
 };
 use kvasir_fleet::{
     AdminState, AdmissionLimits, AdmissionSpec, BreakerSettings, ConnectionLimits, DecisionLog,
     DecisionLogSpec, EndpointLimits, EndpointSpec, EventSpec, FleetSpec, HealthSpec, Most, Origin,
-    ParityMode, PoolSpec, QueueSpec, RankAddressingKind, RetryLimits, Timeouts, Tls, TlsFiles,
-    TokenSpec,
+    ParityMode, Part, PoolSpec, Protocol, QueueSpec, RankAddressingKind, RetryLimits, Role,
+    SplitSettings, Timeouts, Tls, TlsFiles, TokenSpec,
 };
 use kvasir_inventory::Limits;
 use kvasir_proxy::{
@@ -180,8 +180,28 @@ fn pool_spec(pool: &PoolConfig, config: &Config) -> Result<PoolSpec> {
         timeouts: timeouts(&config.timeouts.with(&pool.timeouts)),
         admission: admission(&pool.admission)
             .with_context(|| format!("pool `{}`: admission", pool.model))?,
+        split: pool.splits().map(|split| split_settings(&split)),
         endpoints: endpoints?,
     })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bounded far below 2^52")]
+fn split_settings(config: &DisaggregationConfig) -> SplitSettings {
+    SplitSettings {
+        protocol: match config.protocol {
+            TransferProtocol::Auto => Protocol::Auto,
+            TransferProtocol::Nixl => Protocol::Nixl,
+            TransferProtocol::Sglang => Protocol::Sglang,
+            TransferProtocol::Trtllm => Protocol::Trtllm,
+        },
+        select: config.select,
+        prefill_timeout: config.prefill_timeout(),
+        decode_timeout: config.decode_timeout(),
+        transfer_rate: config.transfer_tokens_per_s as f64,
+        transfer_time: config.transfer(),
+        bootstrap_port: config.bootstrap_port,
+        lease: config.lease(),
+    }
 }
 
 /// Nothing where a pool takes everything at once.
@@ -258,8 +278,20 @@ fn origin(pool: &PoolConfig, endpoint: &EndpointConfig, tls: Option<&Tls>) -> Or
 
 fn endpoint_spec(endpoint: &EndpointConfig, origin: Origin) -> EndpointSpec {
     let poll_events = endpoint.polls();
-    let EndpointConfig { url: _, events, replay, topic, bind, ranks, rank, weight, state } =
-        endpoint;
+    let EndpointConfig {
+        url: _,
+        events,
+        replay,
+        topic,
+        bind,
+        ranks,
+        rank,
+        weight,
+        state,
+        role,
+        bootstrap_port,
+        bootstrap_host,
+    } = endpoint;
     EndpointSpec {
         origin,
         events: events.clone().filter(|_| !poll_events).map(|publisher| EventSpec {
@@ -276,6 +308,15 @@ fn endpoint_spec(endpoint: &EndpointConfig, origin: Origin) -> EndpointSpec {
             EndpointState::Active => AdminState::Active,
             EndpointState::Drain => AdminState::Drain,
             EndpointState::Disabled => AdminState::Disabled,
+        },
+        part: Part {
+            role: match role {
+                EndpointRole::Unified => Role::Unified,
+                EndpointRole::Prefill => Role::Prefill,
+                EndpointRole::Decode => Role::Decode,
+            },
+            bootstrap_host: bootstrap_host.clone(),
+            bootstrap_port: *bootstrap_port,
         },
     }
 }

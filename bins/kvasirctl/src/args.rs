@@ -9,6 +9,7 @@ mod parity_check;
 mod record;
 mod replay;
 mod residency;
+mod sim_pd;
 mod simulate;
 pub(crate) mod tokenize;
 mod unshown;
@@ -29,6 +30,7 @@ pub(crate) use self::parity_check::ParityCheckArgs;
 pub(crate) use self::record::RecordArgs;
 pub(crate) use self::replay::ReplayArgs;
 pub(crate) use self::residency::ResidencyArgs;
+pub(crate) use self::sim_pd::SimPdArgs;
 pub(crate) use self::simulate::SimulateArgs;
 
 /// Kvasir's tool for operators.
@@ -163,6 +165,8 @@ pub(crate) struct SimEngineArgs {
     /// Leave cached tokens out of usage, as vLLM does without `--enable-prompt-tokens-details`.
     #[arg(long)]
     pub(crate) no_report_cached_tokens: bool,
+    #[command(flatten)]
+    pub(crate) pd: SimPdArgs,
     /// Serve the `/sim/` paths, which make the engine fail on demand.
     #[arg(long)]
     pub(crate) faults: bool,

@@ -60,8 +60,7 @@ fn target(
     headers: &HeaderMap,
     look: &LookArgs,
 ) -> Result<Target> {
-    let EndpointConfig { url, events, replay, topic, bind, ranks: _, rank: _, weight: _, state: _ } =
-        endpoint;
+    let EndpointConfig { url, events, replay, topic, bind, .. } = endpoint;
     let topic = topic.clone().unwrap_or_default();
     // A queue the gateway drains is not touched.
     let events = events.clone().filter(|_| !endpoint.polls());

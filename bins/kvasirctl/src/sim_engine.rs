@@ -73,6 +73,8 @@ fn server_config(args: &SimEngineArgs) -> Result<SimServerConfig> {
         event_tokens: !args.no_event_tokens,
         hash_algorithm: args.algo.to_string(),
         report_cached_tokens: !args.no_report_cached_tokens,
+        kind: args.pd.kind,
+        pd: args.pd.config(),
         faults: args.faults,
         ..SimServerConfig::default()
     })

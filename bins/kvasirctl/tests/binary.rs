@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use kvasir_testkit::client::{RawClient, get};
+use kvasir_testkit::client::{RawClient, get, post};
 use serde_json::{Value, json};
 
 /// For everything that is waited for; a busy machine is slow.
@@ -140,6 +140,7 @@ fn bad_arguments_are_refused_before_anything_starts() {
         ("demo --seconds 2 --policies latency,least_load,round_robin", 1, "--seconds 2: at least"),
         ("demo --engines 99", 2, "1..=16"),
         ("sim-engine --port 0 --blocks 1", 1, "num_blocks is 1"),
+        ("sim-engine --port 0 --kind sglang --pd-role both", 1, "either prefills or decodes"),
         ("sim-engine --port 0 --tokenizer /nowhere/at/all", 1, "--tokenizer /nowhere/at/all"),
         ("sim-engine --port 0 --engine-version 0.32.0 --algo builtin", 1, "--algo"),
     ] {
@@ -224,6 +225,43 @@ async fn a_simulated_engine_says_where_it_is() {
     assert_eq!(models["data"][0]["max_model_len"], 2048);
     let (status, said) = running.end_by("-TERM");
     assert_eq!(status, Some(0), "{said}");
+    assert_eq!(scratch.entries(), 0);
+}
+
+#[tokio::test]
+async fn simulated_engines_split_a_request() {
+    let scratch = Scratch::new("sim-pair");
+    let start = |role: &str| {
+        let args = format!("sim-engine --port 0 --model m --speed 20 --pd-role {role}");
+        let running = Running::start(scratch.command(&args));
+        let line = running.line_with("http://");
+        let url = line.split(' ').next().unwrap().strip_prefix("http://").unwrap().to_owned();
+        (running, url.parse::<SocketAddr>().unwrap())
+    };
+    let ((prefill, first), (decode, second)) = (start("prefill"), start("decode"));
+    let ask = async |address: SocketAddr, body: &Value| {
+        let body = body.to_string();
+        let answer = post(address, "/v1/completions", body.as_bytes()).await.unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()
+    };
+    let whole = json!({"model": "m", "prompt": "a prompt of some words", "max_tokens": 7});
+    let mut leg = whole.clone();
+    leg["max_tokens"] = json!(1);
+    leg["kv_transfer_params"] = json!({"do_remote_decode": true});
+    let left = ask(first, &leg).await["kv_transfer_params"].clone();
+    assert_eq!(left["remote_port"], first.port());
+    let mut leg = whole.clone();
+    leg["kv_transfer_params"] = left;
+    let split = ask(second, &leg).await;
+    assert_eq!(split["choices"][0]["text"], ask(first, &whole).await["choices"][0]["text"]);
+    assert_eq!(split["usage"]["completion_tokens"], 7);
+    for (running, address) in [(prefill, first), (decode, second)] {
+        let metrics = get(address, "/metrics").await.unwrap().text();
+        assert!(metrics.contains("\nsim_leases 0.0\n"), "{metrics}");
+        let (status, said) = running.end_by("-TERM");
+        assert_eq!(status, Some(0), "{said}");
+    }
     assert_eq!(scratch.entries(), 0);
 }
 

@@ -33,6 +33,8 @@ pub enum Exclusion {
     Disabled,
     /// It has another part in disaggregated serving.
     WrongRole,
+    /// How it hands over the KV of prompts is not known, or not as the pool's others do.
+    NoTransfer,
     /// This request already failed there.
     Tried,
     /// The request goes on from what another engine has stored.
@@ -41,7 +43,7 @@ pub enum Exclusion {
 
 impl Exclusion {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Unreachable,
         Self::ModelNotServed,
         Self::ContextTooLong,
@@ -57,6 +59,7 @@ impl Exclusion {
         Self::Draining,
         Self::Disabled,
         Self::WrongRole,
+        Self::NoTransfer,
         Self::Tried,
         Self::NotOwner,
     ];
@@ -80,6 +83,7 @@ impl Exclusion {
             Self::Draining => "draining",
             Self::Disabled => "disabled",
             Self::WrongRole => "wrong_role",
+            Self::NoTransfer => "no_transfer",
             Self::Tried => "tried",
             Self::NotOwner => "not_owner",
         }

@@ -15,6 +15,7 @@ mod exclusion;
 mod hashed;
 mod kind;
 mod miss;
+mod pair;
 mod policies;
 mod policy;
 mod query;
@@ -36,6 +37,9 @@ pub use self::exclusion::Exclusion;
 pub use self::hashed::{HashKey, KeyParts};
 pub use self::kind::{PolicyKind, UnknownPolicy};
 pub use self::miss::{Blind, Miss};
+pub use self::pair::{
+    DEFAULT_TRANSFER_RATE, Legs, PairPlan, PairSelect, Paired, Pairing, Role, Sides,
+};
 pub use self::policies::{
     Blend, CacheAware, CacheAwareOptions, Capacity, Chwbl, ConsistentHash, Guard, Latency,
     LeastLoad, LmcacheAware, LoadScore, PowerOfTwo, PreciseCacheAware, PreciseOptions,

@@ -17,8 +17,8 @@ mod weighted;
 pub use self::cache_aware::{CacheAware, CacheAwareOptions, Guard};
 pub use self::chwbl::Chwbl;
 pub use self::consistent_hash::ConsistentHash;
+pub(crate) use self::latency::{Estimate, expected_ttft, latency_cost, mean_work, tie_limit};
 pub use self::latency::{Latency, Ttft};
-pub(crate) use self::latency::{expected_ttft, latency_cost};
 pub use self::least_load::{LeastLoad, LoadScore};
 pub use self::lmcache_aware::LmcacheAware;
 pub use self::pipeline::PrecisePipeline;
@@ -35,7 +35,7 @@ use crate::rng::Rng;
 use crate::view::Candidate;
 
 /// The places whose key is smallest, one of them picked at random.
-fn smallest_by<K: PartialOrd + Copy>(
+pub(crate) fn smallest_by<K: PartialOrd + Copy>(
     places: impl Iterator<Item = usize>,
     key: impl Fn(usize) -> K,
     rng: &mut Rng,

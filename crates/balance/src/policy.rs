@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::choice::Choice;
 use crate::miss::Miss;
+use crate::pair::{Paired, Pairing, Sides};
 use crate::query::{Needs, Query};
 use crate::rng::Rng;
 use crate::view::{EndpointId, FleetView};
@@ -52,6 +53,20 @@ pub trait Policy: fmt::Debug + Send {
         view: &FleetView<'_>,
         moment: &mut Moment<'_>,
     ) -> Option<Choice>;
+
+    /// Picks the endpoints of a request that may be split, by the costs of all plans; `None` where
+    /// there is none, and of policies that have no such costs: they [`choose`](Self::choose) who
+    /// computes the prompt.
+    fn pair(
+        &mut self,
+        query: &Query<'_>,
+        sides: &Sides<'_>,
+        pairing: &Pairing,
+        moment: &mut Moment<'_>,
+    ) -> Option<Paired> {
+        let _ = (query, sides, pairing, moment);
+        None
+    }
 
     /// Why it had no say the last time it was asked, where it can tell.
     fn miss(&self) -> Option<Miss> {

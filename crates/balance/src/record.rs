@@ -18,13 +18,16 @@ pub use self::replay::{Differs, Memory, Replay, ReplayError};
 pub use self::what_if::{Expected, WhatIf, WhatIfFound};
 use crate::exclusion::Exclusion;
 use crate::miss::Blind;
+use crate::pair::{PairPlan, Pairing};
 use crate::policies::expected_ttft;
 use crate::query::{Prefix, Query};
 use crate::select::{Decision, Members};
 use crate::spec::SelectionSpec;
 
-/// The form of logs that are written, and can be read.
-pub const FORMAT: u32 = 1;
+/// The form of logs that are written. Since 2 decisions may be of pools that split requests.
+pub const FORMAT: u32 = 2;
+/// The oldest form that can be read.
+pub const OLDEST_FORMAT: u32 = 1;
 
 /// One line of a decision log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,6 +102,9 @@ pub struct DecisionRecord {
     pub query: QueryRecord,
     /// Whether the request was sent nowhere before.
     pub first_attempt: bool,
+    /// How the pool splits requests, and what was asked for of this one; `None` where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairing: Option<Pairing>,
     /// Every endpoint of the pool, in its order.
     pub endpoints: Vec<EndpointRecord>,
     /// What was chosen; `None` where nothing could be.
@@ -154,10 +160,16 @@ pub struct ChoiceRecord {
     /// What was special about it; empty for nothing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
+    /// How the request is served, where the pool splits requests ([`crate::PairPlan`]); else empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub plan: String,
+    /// Who computes the prompt, where `endpoint` only answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefill: Option<String>,
     /// The second best, where candidates were compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner_up: Option<String>,
-    /// What the shadow policy would have chosen.
+    /// What the shadow policy would have chosen: who would compute the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<String>,
     /// What every stage did, in order.
@@ -230,7 +242,8 @@ impl Start {
     }
 
     fn check(&self) -> Result<(), ReplayError> {
-        if self.format == FORMAT { Ok(()) } else { Err(ReplayError::Format(self.format)) }
+        let is_known = (OLDEST_FORMAT..=FORMAT).contains(&self.format);
+        if is_known { Ok(()) } else { Err(ReplayError::Format(self.format)) }
     }
 }
 
@@ -268,11 +281,36 @@ impl DecisionRecord {
         let choice = decision.map(|decision| ChoiceRecord::new(decision, name));
         let (query, first_attempt) = (QueryRecord::new(query), members.first_attempt);
         let request_id = request_id.map(str::to_owned);
-        Self { id, at_us, request_id, waited_ms, seed, query, first_attempt, endpoints, choice }
+        let pairing = None;
+        Self {
+            id,
+            at_us,
+            request_id,
+            waited_ms,
+            seed,
+            query,
+            first_attempt,
+            pairing,
+            endpoints,
+            choice,
+        }
+    }
+
+    /// The same of a pool that splits requests so.
+    #[must_use]
+    pub fn split_by(mut self, pairing: Option<Pairing>) -> Self {
+        self.pairing = pairing;
+        self
     }
 }
 
 impl ChoiceRecord {
+    /// Who computes the prompt.
+    #[must_use]
+    pub fn computes(&self) -> &str {
+        self.prefill.as_deref().unwrap_or(&self.endpoint)
+    }
+
     fn new<'a>(decision: &Decision, name: impl Fn(usize) -> &'a str) -> Self {
         let stages = decision.notes.iter().map(|note| StageRecord {
             stage: note.stage.to_owned(),
@@ -285,6 +323,8 @@ impl ChoiceRecord {
             policy: decision.policy.to_owned(),
             reason: decision.reason.as_str().to_owned(),
             detail: decision.detail.to_owned(),
+            plan: decision.plan.map_or("", PairPlan::as_str).to_owned(),
+            prefill: decision.prefill.map(|place| name(place).to_owned()),
             runner_up: decision.runner_up.map(|place| name(place).to_owned()),
             shadow: decision.shadow.map(|place| name(place).to_owned()),
             stages: stages.collect(),

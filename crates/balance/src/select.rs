@@ -4,11 +4,14 @@
 //! what order, is data ([`Selection::new`]); what each of them did to a request is part of its
 //! [`Decision`].
 
+mod split;
+
 use std::borrow::Cow;
 
 use crate::choice::{Choice, Reason};
 use crate::exclusion::Exclusion;
 use crate::miss::Miss;
+use crate::pair::{PairPlan, Pairing};
 use crate::policies::latency_cost;
 use crate::policy::{Moment, Outcome, Policy};
 use crate::query::{Needs, Query};
@@ -75,8 +78,20 @@ pub struct Decision {
     pub notes: Vec<Note>,
     /// What was special about it, in the policy's own words; empty for nothing.
     pub detail: &'static str,
-    /// What the shadow policy would have chosen: a place in the pool.
+    /// What the shadow policy would have chosen: the place of who would compute the prompt.
     pub shadow: Option<usize>,
+    /// How the request is served, where the pool splits requests.
+    pub plan: Option<PairPlan>,
+    /// The place of the endpoint that computes the prompt, where `index` only answers.
+    pub prefill: Option<usize>,
+}
+
+impl Decision {
+    /// The place of the endpoint that computes the prompt.
+    #[must_use]
+    pub fn computes(&self) -> usize {
+        self.prefill.unwrap_or(self.index)
+    }
 }
 
 /// The stages of one pool, with what they remember.
@@ -138,6 +153,18 @@ impl Selection {
         })
     }
 
+    /// [`select`](Self::select) where requests may be split. A conversation is pinned to the endpoint
+    /// that computes its prompts.
+    pub fn select_pair(
+        &mut self,
+        query: &Query<'_>,
+        members: &Members<'_>,
+        pairing: &Pairing,
+        moment: &mut Moment<'_>,
+    ) -> Option<Decision> {
+        split::select(self, query, members, pairing, moment)
+    }
+
     /// Runs the stages; `None` when no endpoint can be chosen.
     pub fn select(
         &mut self,
@@ -157,14 +184,7 @@ impl Selection {
             run.choose(policy.as_mut(), &mut Moment { now: moment.now, rng })
         });
         let index = *run.places.get(found.choice.index)?;
-        if let Some(session) = query.pin() {
-            let endpoint = members.candidates.get(index)?.id;
-            for stage in stages {
-                if let Stage::Stickiness(pins) = stage {
-                    pins.set(session, endpoint, moment.now);
-                }
-            }
-        }
+        pin(stages, query, members.candidates.get(index)?.id, moment);
         let place = |at: usize| run.places.get(at).copied();
         let runner_up = found.choice.runner_up().and_then(place);
         let shadow = beside.and_then(|choice| place(choice.index));
@@ -180,6 +200,8 @@ impl Selection {
             notes,
             detail,
             shadow,
+            plan: None,
+            prefill: None,
         })
     }
 
@@ -209,6 +231,16 @@ impl Selection {
         }
         if let Some((policy, _)) = &mut self.shadow {
             policy.forget(endpoint);
+        }
+    }
+}
+
+/// The conversation is at that endpoint now.
+fn pin(stages: &mut [Stage], query: &Query<'_>, endpoint: EndpointId, moment: &Moment<'_>) {
+    let Some(session) = query.pin() else { return };
+    for stage in stages {
+        if let Stage::Stickiness(pins) = stage {
+            pins.set(session, endpoint, moment.now);
         }
     }
 }
@@ -252,12 +284,7 @@ impl Run<'_> {
                 let outcome = choice.as_ref().map_or("no_say", |choice| choice.reason.as_str());
                 self.note(name, outcome);
                 if choice.is_none() {
-                    let miss = match policy.miss() {
-                        Some(Miss::NoHolder) if self.is_held_elsewhere() => Some(Miss::Excluded),
-                        Some(Miss::NoHolder) => Some(policy.nobody_holds()),
-                        miss => miss,
-                    };
-                    self.note_miss(miss);
+                    self.note_policy_miss(policy.as_mut());
                 }
                 choice.map(|choice| Found { policy: name, choice })
             }
@@ -266,6 +293,16 @@ impl Run<'_> {
 
     fn note(&mut self, stage: &'static str, outcome: &'static str) {
         self.notes.push(Note { stage, outcome, left: self.places.len(), miss: "" });
+    }
+
+    /// Adds to the last note why that policy had no say, as far as it can tell.
+    fn note_policy_miss(&mut self, policy: &mut dyn Policy) {
+        let miss = match policy.miss() {
+            Some(Miss::NoHolder) if self.is_held_elsewhere() => Some(Miss::Excluded),
+            Some(Miss::NoHolder) => Some(policy.nobody_holds()),
+            miss => miss,
+        };
+        self.note_miss(miss);
     }
 
     /// Adds to the last note why that policy had no say.

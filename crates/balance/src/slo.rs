@@ -19,7 +19,7 @@ const RECOVERED: f64 = 0.8;
 const LEAST_BAD: f64 = 1.1;
 
 /// How the limit narrowed the candidates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Narrowed {
     /// All are within it.
     No,

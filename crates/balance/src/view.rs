@@ -3,6 +3,7 @@
 use kvasir_inventory::{AbsentReason, Overlap, Tier, Trust};
 
 use crate::estimate::DEFAULT_PREFILL_RATE;
+use crate::pair::{DEFAULT_TRANSFER_RATE, Role};
 use crate::query::digest;
 
 /// Who an endpoint is, whatever its place in a list: the same for every gateway, over reloads and
@@ -59,6 +60,10 @@ pub struct Candidate {
     pub prefill_rate: f64,
     /// Prompt tokens it fetches per second from slower tiers of its cache; always above zero.
     pub fetch_rate: f64,
+    /// Its part in pools that split requests; in others it has no say.
+    pub role: Role,
+    /// Tokens of KV per second that it fetches from where they were computed; always above zero.
+    pub transfer_rate: f64,
     /// Time to first token seen there lately, in milliseconds; `None` until something was seen.
     pub ttft_ms: Option<f64>,
     /// Its capacity as configured or advised, 100 being that of a full one.
@@ -82,6 +87,8 @@ impl Default for Candidate {
             load: Load::default(),
             prefill_rate: DEFAULT_PREFILL_RATE,
             fetch_rate: DEFAULT_PREFILL_RATE,
+            role: Role::default(),
+            transfer_rate: DEFAULT_TRANSFER_RATE,
             ttft_ms: None,
             weight: 100,
             capacity_blocks: None,

@@ -8,8 +8,8 @@ use kvasir_balance::record::{
     DecisionRecord, Line, Made, Memory, OutcomeRecord, Replay, ReplayError, Start, WhatIf,
 };
 use kvasir_balance::{
-    Blind, Candidate, EndpointId, Exclusion, Load, Members, Moment, Outcome, PolicyKind, Prefix,
-    Query, Rng, SelectionSpec, StickyOptions,
+    Blind, Candidate, DEFAULT_TRANSFER_RATE, EndpointId, Exclusion, Load, Members, Moment, Outcome,
+    PairSelect, Pairing, PolicyKind, Prefix, Query, Rng, Role, SelectionSpec, StickyOptions,
 };
 use kvasir_inventory::{Overlap, Tier, Trust};
 use kvasir_kv_hash::BlockKey;
@@ -19,6 +19,11 @@ const NAMES: [&str; 4] = ["http://a", "http://b", "http://c#0", "http://c#1"];
 
 /// Plays random traffic against a selection and returns its log.
 fn log_of(spec: &SelectionSpec, seed: u64) -> Vec<String> {
+    log_by(spec, seed, None)
+}
+
+/// The same of a pool that may split requests.
+fn log_by(spec: &SelectionSpec, seed: u64, pairing: Option<Pairing>) -> Vec<String> {
     let mut selection = spec.build(seed);
     let start = Start::new("m".to_owned(), spec.clone(), seed);
     let mut lines = vec![to_string(&Line::Start(start)).unwrap()];
@@ -38,18 +43,26 @@ fn log_of(spec: &SelectionSpec, seed: u64) -> Vec<String> {
                 ..Prefix::default()
             },
         };
-        let (candidates, exclusions) = fleet(&mut world);
+        let (mut candidates, exclusions) = fleet(&mut world);
+        if pairing.is_some() {
+            give_roles(&mut candidates, &mut world);
+        }
         let first_attempt = world.below(2) == 0;
         let members = Members { candidates: &candidates, exclusions: &exclusions, first_attempt };
         let at_us = id * 1_000_000;
         let made = Made { id, request_id: Some("r"), at_us, waited_ms: None, seed: rng.state() };
         let now = Duration::from_secs(id);
-        let decision = selection.select(&query, &members, &mut Moment { now, rng: &mut rng });
+        let mut moment = Moment { now, rng: &mut rng };
+        let decision = match &pairing {
+            Some(pairing) => selection.select_pair(&query, &members, pairing, &mut moment),
+            None => selection.select(&query, &members, &mut moment),
+        };
         let record = DecisionRecord::new(made, &query, &members, &NAMES, decision.as_ref());
+        let record = record.split_by(pairing);
         lines.push(to_string(&Line::Decision(record)).unwrap());
         if let Some(decision) = decision {
             let answered = world.below(4) > 0;
-            let endpoint = candidates[decision.index].id;
+            let endpoint = candidates[decision.computes()].id;
             selection.observe(&Outcome { query: &query, endpoint, answered, now });
             let outcome = OutcomeRecord { of: id, answered, at_us: id * 1_000_000 };
             lines.push(to_string(&Line::Outcome(outcome)).unwrap());
@@ -97,10 +110,58 @@ fn fleet(world: &mut Rng) -> (Vec<Candidate>, Vec<Option<Exclusion>>) {
     (candidates, exclusions)
 }
 
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+fn give_roles(candidates: &mut [Candidate], world: &mut Rng) {
+    for candidate in candidates {
+        candidate.role = Role::ALL[world.below(3)];
+        candidate.transfer_rate = 1000.0 + world.below(1000) as f64 / 7.0;
+        if candidate.role != Role::Decode {
+            candidate.transfer_rate = DEFAULT_TRANSFER_RATE;
+        }
+    }
+}
+
 fn differences(lines: &[String]) -> Vec<String> {
     let mut replay = Replay::default();
     let lines = lines.iter().map(|line| from_str::<Line>(line).unwrap());
     lines.filter_map(|line| replay.line(&line).unwrap()).map(|d| d.to_string()).collect()
+}
+
+#[test]
+fn split_requests_are_chosen_the_same_again() {
+    let sticky = Some(StickyOptions::default());
+    let by_cost = PolicyKind::ALL.map(|kind| (kind, PairSelect::Cost));
+    let by_load = [PairSelect::LeastLoad, PairSelect::E4].map(|how| (PolicyKind::Latency, how));
+    for (kind, select) in by_cost.into_iter().chain(by_load) {
+        let shadow = Some(PolicyKind::LeastLoad.into());
+        let spec = SelectionSpec { sticky, shadow, ..SelectionSpec::of(kind) };
+        let pairing = Pairing { select, transfer_s: 0.005, ..Pairing::default() };
+        let lines = log_by(&spec, 5, Some(pairing));
+        assert!(lines.iter().any(|line| line.contains("\"plan\":\"split\"")), "{kind:?}");
+        assert_eq!(differences(&lines), [""; 0], "{kind:?} {select:?}");
+    }
+}
+
+#[test]
+fn another_prefill_endpoint_is_a_difference() {
+    let spec = SelectionSpec::of(PolicyKind::Latency);
+    let lines = log_by(&spec, 5, Some(Pairing { transfer_s: 0.005, ..Pairing::default() }));
+    let split = lines.iter().position(|line| line.contains("\"plan\":\"split\"")).unwrap();
+    let mut line: Value = from_str(&lines[split]).unwrap();
+    line["choice"]["prefill"] = "http://z".into();
+    let altered: Vec<String> = [&lines[..split], &[line.to_string()], &lines[split + 1..]].concat();
+    let found = differences(&altered);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("; prefill: http://z in the log, "), "{found:?}");
+}
+
+#[test]
+fn logs_of_the_form_before_are_read() {
+    let spec = SelectionSpec::of(PolicyKind::Latency);
+    let mut lines = log_of(&spec, 3);
+    assert!(lines.iter().all(|line| !line.contains("\"pairing\"") && !line.contains("\"role\"")));
+    lines[0] = lines[0].replace("\"format\":2", "\"format\":1");
+    assert_eq!(differences(&lines), [""; 0]);
 }
 
 #[test]
@@ -168,8 +229,8 @@ fn logs_that_cannot_be_replayed_say_why() {
     let mut replay = Replay::default();
     let decision: Line = from_str(&lines[1]).unwrap();
     assert_eq!(replay.line(&decision), Err(ReplayError::NotStarted));
-    let other: Line = from_str(&lines[0].replace(r#""format":1"#, r#""format":2"#)).unwrap();
-    assert_eq!(replay.line(&other), Err(ReplayError::Format(2)));
+    let other: Line = from_str(&lines[0].replace(r#""format":2"#, r#""format":3"#)).unwrap();
+    assert_eq!(replay.line(&other), Err(ReplayError::Format(3)));
 }
 
 /// The log as two files: the second begins with a line of its own.

@@ -68,7 +68,7 @@ impl Config {
     }
 }
 
-/// What was said of engines so far. One engine has one weight, one state, one stream of events and so
+/// What was said of engines so far. One engine has one weight, one state, one role, one stream of events and so
 /// on, whichever pools it is in.
 #[derive(Default)]
 struct Engines<'a> {
@@ -132,6 +132,11 @@ fn fits(
     }
     if known.state != endpoint.state {
         return of("state", format!("{url} has another state elsewhere"));
+    }
+    if known.part() != endpoint.part() {
+        let model = &first.model;
+        let what = "another `role`, `bootstrap_port` or `bootstrap_host`";
+        return of("role", format!("{url} has {what} in the pool `{model}`"));
     }
     if known.weight != endpoint.weight {
         let (weight, model) = (known.weight, &first.model);

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
+use crate::disaggregation::{EndpointRole, check_host};
+
 /// More data-parallel ranks than any engine has.
 const MAX_RANKS: u32 = 1024;
 /// A hundred times a full share.
@@ -73,6 +75,15 @@ pub struct EndpointConfig {
     /// Whether requests may go there. Default `active`.
     #[serde(default)]
     pub state: EndpointState,
+    /// Its part in a pool that splits requests. Default `unified`.
+    #[serde(default)]
+    pub role: EndpointRole,
+    /// The port of its bootstrap server (`SGLang`), where that is not the pool's.
+    #[serde(default)]
+    pub bootstrap_port: Option<u16>,
+    /// The host of its bootstrap server, where that is not its URL's.
+    #[serde(default)]
+    pub bootstrap_host: Option<String>,
 }
 
 fn full() -> u32 {
@@ -158,6 +169,11 @@ impl EndpointConfig {
         Some((events, self.replay.as_deref(), self.topic.as_deref(), self.bind))
     }
 
+    /// What it is in pools that split requests: the same in all of them.
+    pub(crate) fn part(&self) -> (EndpointRole, Option<u16>, Option<&str>) {
+        (self.role, self.bootstrap_port, self.bootstrap_host.as_deref())
+    }
+
     /// An engine of which only the URL is known.
     #[must_use]
     pub fn at(url: EngineUrl) -> Self {
@@ -171,6 +187,9 @@ impl EndpointConfig {
             rank: None,
             weight: full(),
             state: EndpointState::default(),
+            role: EndpointRole::default(),
+            bootstrap_port: None,
+            bootstrap_host: None,
         }
     }
 
@@ -198,6 +217,12 @@ impl EndpointConfig {
         }
         if self.weight > MAX_WEIGHT {
             return fail("weight", &format!("must be 0 to {MAX_WEIGHT}"));
+        }
+        if self.bootstrap_port == Some(0) {
+            return fail("bootstrap_port", "must be 1 to 65535");
+        }
+        if let Some(Err(why)) = self.bootstrap_host.as_deref().map(check_host) {
+            return fail("bootstrap_host", why);
         }
         match self.ranks {
             Some(ranks) if !(1..=MAX_RANKS).contains(&ranks) => {

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::admission::AdmissionConfig;
 use crate::bounds::check_selection;
 use crate::connections::{EngineTlsConfig, Most, max_connections, max_idle_connections};
+use crate::disaggregation::{DisaggregationConfig, EndpointRole};
 use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::identity::BlockIdentity;
 use crate::secret::Secret;
@@ -83,6 +84,10 @@ pub struct PoolConfig {
     /// What it takes at once, and who waits. Everything and nobody by default.
     #[serde(default)]
     pub admission: AdmissionConfig,
+    /// How requests are split among prefill and decode endpoints. With the defaults where an endpoint
+    /// has such a role.
+    #[serde(default)]
+    pub disaggregation: Option<DisaggregationConfig>,
     /// The engines.
     pub endpoints: Vec<EndpointConfig>,
 }
@@ -120,6 +125,16 @@ impl PoolConfig {
         }
     }
 
+    /// How requests are split among prefill and decode endpoints; `None` where all endpoints serve
+    /// whole requests.
+    #[must_use]
+    pub fn splits(&self) -> Option<DisaggregationConfig> {
+        let has_roles =
+            || self.endpoints.iter().any(|endpoint| endpoint.role != EndpointRole::Unified);
+        let implied = || has_roles().then(DisaggregationConfig::default);
+        self.disaggregation.clone().or_else(implied).filter(|split| split.enabled)
+    }
+
     /// A pool with the defaults and no endpoints yet.
     #[must_use]
     pub fn named(model: String) -> Self {
@@ -145,6 +160,7 @@ impl PoolConfig {
             max_connections: max_connections(),
             timeouts: PoolTimeouts::default(),
             admission: AdmissionConfig::default(),
+            disaggregation: None,
             endpoints: Vec::new(),
         }
     }
@@ -205,6 +221,9 @@ impl PoolConfig {
         check_selection(&self.selection())?;
         self.identity.check()?;
         self.admission.check().map_err(|(key, why)| (format!("admission.{key}"), why))?;
+        if let Some(split) = &self.disaggregation {
+            split.check().map_err(|(key, why)| (format!("disaggregation.{key}"), why))?;
+        }
         self.check_connections().or_else(|(key, message)| fail(key, &message))?;
         let mut urls = HashSet::new();
         for (i, endpoint) in self.endpoints.iter().enumerate() {

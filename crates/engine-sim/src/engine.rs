@@ -1,14 +1,15 @@
 //! The engine: requests in, steps out.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
 use crate::block_hash::BlockHash;
-use crate::cache::BlockPool;
+use crate::cache::{BlockId, BlockPool};
 use crate::config::{ConfigError, EngineConfig};
 use crate::events::Event;
 use crate::hashing::Hasher;
+use crate::held::Held;
 use crate::request::{FinishReason, Request, RequestId, SubmitError};
 use crate::scheduler::Scheduler;
 use crate::sequence::Sequence;
@@ -24,6 +25,8 @@ pub struct Engine {
     pub(crate) pool: BlockPool,
     pub(crate) scheduler: Scheduler,
     unfinished: HashSet<RequestId>,
+    /// The blocks of ended requests that are kept.
+    pub(crate) held: HashMap<RequestId, Vec<BlockId>>,
     stats: EngineStats,
     life: u64,
 }
@@ -40,6 +43,8 @@ pub struct StepOutcome {
     pub events: Vec<Event>,
     /// The tokens generated, in the order of the batch.
     pub outputs: Vec<Output>,
+    /// Ended requests whose prompt's blocks are kept ([`Request::hold`]).
+    pub held: Vec<Held>,
     /// Requests put back to the queue for want of blocks.
     pub preempted: Vec<RequestId>,
     /// What was computed.
@@ -86,6 +91,7 @@ impl Engine {
             config,
             source,
             unfinished: HashSet::new(),
+            held: HashMap::new(),
             stats: EngineStats::default(),
             life: 0,
         };
@@ -119,7 +125,7 @@ impl Engine {
         if waiting >= self.config.max_waiting {
             return Err(SubmitError::QueueFull { waiting });
         }
-        if self.unfinished.contains(&request.id) {
+        if self.unfinished.contains(&request.id) || self.held.contains_key(&request.id) {
             return Err(SubmitError::DuplicateId(request.id));
         }
         request.max_tokens = request.max_tokens.min(max_model_len - tokens);
@@ -143,13 +149,14 @@ impl Engine {
             return None;
         }
         let plan = self.scheduler.schedule(&mut self.pool, &self.hasher);
-        let outputs = self.sample();
+        let (outputs, held) = self.sample();
         self.stats.steps += 1;
         self.update_gauges();
         Some(StepOutcome {
             duration: self.config.cost.step(&plan.load),
             events: self.pool.take_events(),
             outputs,
+            held,
             preempted: plan.preempted,
             load: plan.load,
         })
@@ -157,8 +164,9 @@ impl Engine {
 
     /// Advances what the step computed, and generates a token for every request that has caught
     /// up with its tokens.
-    fn sample(&mut self) -> Vec<Output> {
-        let Self { scheduler, source, pool, stats, unfinished, .. } = self;
+    fn sample(&mut self) -> (Vec<Output>, Vec<Held>) {
+        let Self { scheduler, source, pool, stats, unfinished, held, config, .. } = self;
+        let mut kept = Vec::new();
         let mut outputs = Vec::with_capacity(scheduler.running.len());
         scheduler.running.retain_mut(|sequence| {
             sequence.computed += std::mem::take(&mut sequence.scheduled);
@@ -174,12 +182,17 @@ impl Engine {
             if output.finished.is_none() {
                 return true;
             }
+            if sequence.hold {
+                let blocks = sequence.hold_prompt(pool, config.block_size);
+                kept.push(Held { id: sequence.id, tokens: sequence.prompt_len, blocks });
+                held.extend(kept.last().map(|held| (held.id, held.blocks.clone())));
+            }
             sequence.release(pool);
             unfinished.remove(&sequence.id);
             stats.finished += 1;
             false
         });
-        outputs
+        (outputs, kept)
     }
 
     /// Drops a request, as when its client hangs up; false if there is none of this number.
@@ -221,6 +234,7 @@ impl Engine {
         self.hasher = Hasher::new(&self.config.hashing, self.life);
         self.pool = new_pool(&self.config);
         self.scheduler = Scheduler::new(&self.config);
+        self.held.clear();
         self.stats = EngineStats::default();
         self.update_gauges();
         lost
@@ -254,7 +268,7 @@ impl Engine {
         self.pool.contents()
     }
 
-    fn update_gauges(&mut self) {
+    pub(crate) fn update_gauges(&mut self) {
         let counts = self.scheduler.counts;
         self.stats.running = self.scheduler.running.len();
         self.stats.waiting = self.scheduler.waiting.len();
@@ -263,6 +277,9 @@ impl Engine {
         self.stats.prefix_queries = counts.prefix_queries;
         self.stats.prefix_hits = counts.prefix_hits;
         self.stats.preemptions = counts.preemptions;
+        self.stats.external_queries = counts.external_queries;
+        self.stats.external_hits = counts.external_hits;
+        self.stats.held_requests = self.held.len();
     }
 }
 

@@ -37,6 +37,10 @@
 //! * [`EventFormat`] encodes a batch as a given release does, 0.10 to 0.33;
 //! * durations come from a [`CostModel`]; no recording backs them.
 //!
+//! * of prefill/decode disaggregation the engine has both ends: a request may leave its prompt's
+//!   blocks behind, kept ([`Request::hold`]), or find its prompt computed elsewhere
+//!   ([`Request::remote_prefill`]); how blocks travel is the matter of whoever drives it.
+//!
 //! [`server`] drives engines in real time behind sockets: HTTP as vLLM answers it, and KV events
 //! over ZeroMQ.
 //!
@@ -50,6 +54,7 @@ mod engine;
 mod events;
 mod hashes;
 mod hashing;
+mod held;
 mod request;
 mod scheduler;
 mod sequence;
@@ -63,6 +68,7 @@ pub use self::config::{ConfigError, EngineConfig};
 pub use self::engine::{Engine, Output, StepOutcome};
 pub use self::events::{BlockRemoved, BlockStored, Event, EventFormat, ExtraKey, HashForm};
 pub use self::hashing::{Hashing, OpaqueHashing};
+pub use self::held::Held;
 pub use self::request::{FinishReason, Request, RequestId, SubmitError};
 pub use self::stats::EngineStats;
 pub use self::timing::{CostModel, StepLoad};

@@ -3,7 +3,7 @@
 use kvasir_kv_hash::vllm::{ContractError, Lora, MmItem};
 
 /// The caller's number of a request; unique among the unfinished ones of an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
 /// One prompt to complete. A client's request of several prompts is several of these.
@@ -27,6 +27,12 @@ pub struct Request {
     pub session_id: Option<String>,
     /// Whether to compute the whole prompt, as vLLM does for `prompt_logprobs`.
     pub skip_cache_read: bool,
+    /// The keys and values of the prompt have come from another engine: those the cache does not
+    /// hold are stored and count as external hits, and nothing but the last token is computed.
+    pub remote_prefill: bool,
+    /// Keep the prompt's blocks when the request ends by itself, until
+    /// [`Engine::release_held`](crate::Engine::release_held) (`do_remote_decode`).
+    pub hold: bool,
 }
 
 impl Request {
@@ -43,6 +49,8 @@ impl Request {
             items: Vec::new(),
             session_id: None,
             skip_cache_read: false,
+            remote_prefill: false,
+            hold: false,
         }
     }
 }

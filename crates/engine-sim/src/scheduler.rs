@@ -38,6 +38,8 @@ pub(crate) struct Counts {
     pub(crate) prefix_queries: u64,
     pub(crate) prefix_hits: u64,
     pub(crate) preemptions: u64,
+    pub(crate) external_queries: u64,
+    pub(crate) external_hits: u64,
 }
 
 /// What one call of [`Scheduler::schedule`] decided.
@@ -157,27 +159,39 @@ impl Scheduler {
             count();
         }
 
-        let new = (length - hit_tokens).min(plan.budget);
+        let remote = sequence.remote_prefill;
+        let wanted = if remote { 1 } else { length - hit_tokens };
+        let new = wanted.min(plan.budget);
         // Free blocks that are hit leave the queue: they are no room for others.
         let reclaimed = self.hits.iter().filter(|&&block| pool.is_free(block)).count();
         let watermark = if self.running.is_empty() { 0 } else { self.watermark_blocks };
         let to_allocate = |tokens: usize| tokens.div_ceil(self.block_size) - self.hits.len();
-        let to_fit = if self.reserve_full_prompt { length } else { hit_tokens + new };
+        let to_compute = if remote { length } else { hit_tokens + new };
+        let to_fit = if self.reserve_full_prompt { length } else { to_compute };
         if to_allocate(to_fit) + reclaimed + watermark > pool.free_blocks() {
             return false;
         }
         if !self.count_failed_lookups {
             count();
         }
+        if sequence.preemptions == 0 {
+            let uncached = (length - hit_tokens) as u64;
+            self.counts.external_queries += uncached;
+            self.counts.external_hits += if remote { uncached } else { 0 };
+        }
 
-        let missing = to_allocate(hit_tokens + new);
+        let missing = to_allocate(to_compute);
         let Some(mut sequence) = self.waiting.pop_front() else { return false };
         sequence.adopt(pool, &self.hits, self.block_size);
         sequence.cached_tokens.get_or_insert(hit_tokens);
         pool.allocate(missing, &mut sequence.table);
-        sequence.scheduled = new;
-        if self.caching {
-            sequence.cache_full_blocks(pool, hasher, self.block_size);
+        if remote {
+            sequence.receive(pool, hasher, self.block_size, self.caching);
+        } else {
+            sequence.scheduled = new;
+            if self.caching {
+                sequence.cache_full_blocks(pool, hasher, self.block_size);
+            }
         }
         plan.add(&sequence);
         self.running.push(sequence);

@@ -23,6 +23,9 @@ pub(crate) struct Sequence {
     pub(crate) max_tokens: usize,
     pub(crate) ignore_eos: bool,
     pub(crate) skip_cache_read: bool,
+    /// The prompt's keys and values come from elsewhere, once.
+    pub(crate) remote_prefill: bool,
+    pub(crate) hold: bool,
     pub(crate) seed: u64,
     /// The blocks of the tokens, in order.
     pub(crate) table: Vec<BlockId>,
@@ -58,6 +61,8 @@ impl Sequence {
             max_tokens: request.max_tokens,
             ignore_eos: request.ignore_eos,
             skip_cache_read: request.skip_cache_read,
+            remote_prefill: request.remote_prefill,
+            hold: request.hold,
             seed: seed_of(&request.prompt),
             table: Vec::new(),
             computed: 0,
@@ -101,6 +106,25 @@ impl Sequence {
         self.cached_blocks = 0;
         self.computed = 0;
         self.scheduled = 0;
+    }
+
+    /// Takes in the prompt's keys and values from elsewhere, for which its table has blocks. Its
+    /// last token is computed again: its logits are needed.
+    pub(crate) fn receive(
+        &mut self,
+        pool: &mut BlockPool,
+        hasher: &Hasher,
+        block_size: usize,
+        caching: bool,
+    ) {
+        self.remote_prefill = false;
+        self.computed = self.prompt_len;
+        self.scheduled = 0;
+        if caching {
+            self.cache_full_blocks(pool, hasher, block_size);
+        }
+        self.computed = self.prompt_len.saturating_sub(1);
+        self.scheduled = 1;
     }
 
     /// Makes the blocks that this step fills known to the cache, and publishes them.

@@ -28,6 +28,36 @@
 //!
 //! The publisher always binds; vLLM connects where its endpoint is no wildcard.
 //!
+//! # Prefill/decode disaggregation
+//!
+//! With a role ([`PdConfig`]) a server is one side of a pair, in the protocol of its
+//! [`EngineKind`]. Whoever decodes fetches the prompt over `POST /sim/kv/pull` of the other
+//! server's own HTTP port, in place of the engines' side channels, which takes
+//! [`transfer_time`](PdConfig::transfer_time) and, at
+//! [`transfer_rate`](PdConfig::transfer_rate), whatever it does not hold. The prompt then counts
+//! as computed externally, is stored with events like any other, and `cached_tokens` does not
+//! tell of it. Answers are those of one server that does all the work.
+//!
+//! * vLLM (`NixlConnector`; fields, block numbers, usage, counters and events are those recorded
+//!   for 0.32.0): with `kv_transfer_params.do_remote_decode` the prompt's blocks stay in use under
+//!   a [`lease`](PdConfig::lease) and the answer says in `kv_transfer_params` how to get them; a
+//!   request with these fetches them. A fetch that fails (no such lease, another engine or life,
+//!   nobody there) is an error 500, and in a stream an error event and `[DONE]` after the head, as
+//!   vLLM's source has it; or the prompt is computed here ([`TransferFailure`]).
+//! * SGLang (from its documentation, not recorded): the legs with one `bootstrap_room` arrive at
+//!   two servers at once; `bootstrap_port` is the prefill server's HTTP port. The prefill leg makes
+//!   one token and is answered when its prompt has been fetched. A room is used once; one leg that
+//!   ends takes the other with it; a request without a room is refused with 400.
+//! * TensorRT-LLM (likewise): `disaggregated_params.request_type` `context_only` gives a token,
+//!   `finish_reason` `not_finished` (or the true one if the answer ends there) and
+//!   `choices[0].disaggregated_params`, `generation_only` with these the whole answer.
+//!
+//! Stricter than the engines, so that tests see it: parameters that are incomplete, and a prompt
+//! other than the one they belong to, are refused with 400. `/metrics` has the gauges `sim_leases`,
+//! `sim_rooms` and `sim_pulls` (prompts kept, rooms with somebody in them, fetches under way) and
+//! the counters `sim_leases_expired_total`, `sim_transfers_failed_total` and
+//! `sim_tokens_pulled_total`; `/sim/state` has them as `pd`.
+//!
 //! # Faults
 //!
 //! With [`SimServerConfig::faults`] there are three more paths, which faults never touch:
@@ -38,9 +68,14 @@
 //!     `delay_ms:N`, sent and kept so much later, in order; `duplicate`, sent twice.
 //!   * `"http"`: `ok`; `hang`, no answer ever; `error:503`; `slow:MS`, answered so much later;
 //!     `reset_mid_body`, the connection is reset after the first part of the answer; `garbage`,
-//!     something else than HTTP comes in place of the answer, and the connection ends.
+//!     something else than HTTP comes in place of the answer, and the connection ends; `reset`,
+//!     the connection is reset in place of an answer.
 //!   * `"path"`: the paths `http` applies to begin with this; empty for all.
-//!   * `"once"`: each of the two happens once and is `ok` again.
+//!   * `"leg"`: `prefill` or `decode`, `http` applies to such legs only; empty for all requests.
+//!   * `"transfer"`, of prompts this server fetches: `ok`; `fail`, they do not arrive, after the
+//!     time it would have taken, and their lease stays; `slow:MS`, they arrive so much later.
+//!   * `"lease"`: `ok`; `expired`, leases are over as soon as they are granted.
+//!   * `"once"`: each of them happens once and is `ok` again.
 //!   * `"keep_alive_ms"`: connections end, unannounced, after so long without a request; null, as
 //!     at the start, for never.
 //! * `POST /sim/restart`, with `{"down_ms": N}` if need be, answers 202 and then starts a new life:
@@ -53,6 +88,7 @@
 mod address;
 mod body;
 mod config;
+mod disagg;
 mod faults;
 mod generate;
 mod http;
@@ -77,6 +113,7 @@ use self::state::{Order, State};
 use crate::EngineStats;
 
 pub use self::config::{SimServerConfig, SimServerError};
+pub use self::disagg::config::{EngineKind, PdConfig, PdRole, TransferFailure};
 
 /// A running server. Dropping it stops it, without waiting.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ pub struct EngineStats {
     pub running: usize,
     /// Requests that wait, preempted ones among them (`vllm:num_requests_waiting`).
     pub waiting: usize,
-    /// Blocks that hold tokens of running requests.
+    /// Blocks that hold tokens of running requests, or are kept for another engine.
     pub used_blocks: usize,
     /// Blocks that could be used, the null block not counted.
     pub usable_blocks: usize,
@@ -16,6 +16,13 @@ pub struct EngineStats {
     pub prefix_queries: u64,
     /// Tokens found there (`vllm:prefix_cache_hits_total`).
     pub prefix_hits: u64,
+    /// Prompt tokens that were not in the cache and could have come from another engine
+    /// (`vllm:external_prefix_cache_queries_total` of a server with a KV connector).
+    pub external_queries: u64,
+    /// Those that did (`vllm:external_prefix_cache_hits_total`).
+    pub external_hits: u64,
+    /// Ended requests whose prompt's blocks are kept.
+    pub held_requests: usize,
     /// Times a running request was put back for want of blocks (`vllm:num_preemptions_total`).
     pub preemptions: u64,
     /// Prompt tokens of requests whose prefill has ended, cached ones included

@@ -7,6 +7,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's own helpers fail the test")]
 
+#[path = "fidelity/nixl.rs"]
+mod nixl;
 #[path = "fidelity/recording.rs"]
 mod recording;
 

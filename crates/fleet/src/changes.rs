@@ -23,6 +23,8 @@ pub struct Changes {
     /// Engines that go on with other settings of their own: how they are connected to, weighed,
     /// followed, in service.
     pub engines_changed: Vec<String>,
+    /// Engines with another part in pools that split requests.
+    pub roles_changed: Vec<String>,
     /// Engines whose blocks or ranks are known in another way, or whose scheme is another: of what
     /// was known only their health and requests in flight are, by the URL.
     pub engines_begun_anew: Vec<String>,
@@ -50,6 +52,7 @@ impl fmt::Display for Changes {
             engines_left,
             engines_returned,
             engines_changed,
+            roles_changed,
             engines_begun_anew,
             settings,
         } = self;
@@ -62,6 +65,7 @@ impl fmt::Display for Changes {
             ("engines left", engines_left),
             ("engines returned", engines_returned),
             ("engines changed", engines_changed),
+            ("roles changed", roles_changed),
             ("engines begun anew", engines_begun_anew),
             ("settings changed", settings),
         ];

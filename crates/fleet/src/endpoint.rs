@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use http::uri::Authority;
-use kvasir_balance::EndpointId;
+use kvasir_balance::{EndpointId, Role};
 use kvasir_kv_events::{Event, Update};
 use kvasir_upstream::Origin;
 use parking_lot::{Mutex, RwLock};
@@ -15,6 +15,7 @@ use crate::card::EngineCard;
 use crate::engine::Engine;
 use crate::evidence::BlockShape;
 use crate::identity::{BlockIdentity, Keying};
+use crate::lease::Leases;
 use crate::load::{FirstTokens, LoadCounters, Rates};
 use crate::parity::hits::HitParity;
 use crate::pending::PendingSlot;
@@ -23,6 +24,7 @@ use crate::rank_stream::RankStream;
 use crate::retired::Former;
 use crate::signals::Signals;
 use crate::spec::AdminState;
+use crate::transfer::Transfers;
 
 mod health;
 mod parity;
@@ -56,6 +58,10 @@ pub struct Endpoint {
     /// Of the engine, whichever of its ranks and by whichever fleet.
     carried_extras: Arc<AtomicBool>,
     parity: HitParity,
+    /// Prompts it keeps for decode legs.
+    leases: Leases,
+    /// What it fetches as a decode endpoint.
+    transfers: Transfers,
     /// Tokens per block, 0 while unknown.
     block_size: AtomicU32,
     /// Tokens behind a block that are part of its identity.
@@ -97,6 +103,8 @@ impl Endpoint {
             signals: Mutex::new(Scrape::default()),
             streams: RwLock::new(Streams::of(streams)),
             carried_extras,
+            leases: Leases::default(),
+            transfers: Transfers::default(),
             parity: HitParity::new(),
             block_size: AtomicU32::new(0),
             lookahead: AtomicU32::new(0),
@@ -265,6 +273,47 @@ impl Endpoint {
     }
 
     /// Its share of the load, in percent of a full one's.
+    /// Its part in disaggregated serving, as configured.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.engine.part().role
+    }
+
+    /// The host of its bootstrap server (`SGLang`): as configured, else its URL's.
+    #[must_use]
+    pub fn bootstrap_host(&self) -> String {
+        let configured = self.engine.part().bootstrap_host.clone();
+        configured.unwrap_or_else(|| self.authority().host().to_owned())
+    }
+
+    /// The port of its bootstrap server, where one is configured for it; else the pool's holds
+    /// ([`SplitSettings::bootstrap_port`](crate::SplitSettings::bootstrap_port)).
+    #[must_use]
+    pub fn bootstrap_port(&self) -> Option<u16> {
+        self.engine.part().bootstrap_port
+    }
+
+    /// Prompts whose blocks it keeps for decode legs now.
+    #[must_use]
+    pub fn leased(&self) -> usize {
+        self.leases.count(Instant::now()).0
+    }
+
+    /// Tokens of KV per second that it fetches as a decode endpoint, as seen; `None` until enough was
+    /// seen.
+    #[must_use]
+    pub fn learned_transfer_rate(&self) -> Option<f64> {
+        self.transfers.learned()
+    }
+
+    pub(crate) fn transfers(&self) -> &Transfers {
+        &self.transfers
+    }
+
+    pub(crate) fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
     pub(crate) fn weight(&self) -> u32 {
         self.engine.weight()
     }
@@ -272,6 +321,7 @@ impl Endpoint {
     /// The engine behind the address may be another one: nothing is known of its pace.
     pub(crate) fn forget_pace(&self) {
         self.rates.reset();
+        self.transfers.reset();
         self.load.reset_recent_work();
     }
 

@@ -18,6 +18,7 @@ use crate::identity::{BlockIdentity, Keying};
 use crate::pool::Shared;
 use crate::reopening::Reopening;
 use crate::retired::Former;
+use crate::spec::Part;
 use crate::trust_changes::TrustChanges;
 
 /// An engine behind one address. Its ranks share its health and what it says of itself.
@@ -34,6 +35,8 @@ pub(crate) struct Engine {
     health: Arc<Mutex<Health>>,
     asleep: AtomicBool,
     weight: AtomicU32,
+    /// Its part in disaggregated serving.
+    part: ArcSwap<Part>,
     /// The start time its process last gave, as bits; 0 before that.
     process_start: AtomicU64,
     trust_changes: Arc<TrustChanges>,
@@ -71,6 +74,8 @@ pub enum Exclusion {
     Tried,
     /// The request goes on from what another engine has stored.
     NotOwner,
+    /// How it hands over the KV of prompts is not known, or not as the pool's others do.
+    NoTransfer,
 }
 
 impl From<&Exclusion> for kvasir_balance::Exclusion {
@@ -89,6 +94,7 @@ impl From<&Exclusion> for kvasir_balance::Exclusion {
             Exclusion::Disabled => Self::Disabled,
             Exclusion::Tried => Self::Tried,
             Exclusion::NotOwner => Self::NotOwner,
+            Exclusion::NoTransfer => Self::NoTransfer,
         }
     }
 }
@@ -115,6 +121,7 @@ impl Engine {
             asleep: AtomicBool::new(false),
             process_start: AtomicU64::new(0),
             weight: AtomicU32::new(100),
+            part: ArcSwap::default(),
             former: ArcSwap::default(),
             reopening: Reopening::default(),
         }
@@ -165,6 +172,16 @@ impl Engine {
     /// Its share of the load, in percent of a full one's.
     pub(crate) fn weight(&self) -> u32 {
         self.weight.load(Ordering::Relaxed)
+    }
+
+    /// Its part in disaggregated serving.
+    pub(crate) fn part(&self) -> Arc<Part> {
+        self.part.load_full()
+    }
+
+    /// Has another part from now on.
+    pub(crate) fn set_part(&self, part: Part) {
+        self.part.store(Arc::new(part));
     }
 
     pub(crate) fn set_weight(&self, weight: u32) {

@@ -53,6 +53,8 @@ pub struct Evidence {
     pub(crate) traits: Traits,
     /// Whether the answer begins only when all of it was generated.
     pub(crate) answered_whole: bool,
+    /// Whether one endpoint has to serve all of it.
+    pub(crate) not_split: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +157,7 @@ impl Evidence {
             of_batch,
             traits,
             answered_whole: false,
+            not_split: false,
         }
     }
 
@@ -187,6 +190,14 @@ impl Evidence {
     #[must_use]
     pub fn answered_whole(mut self) -> Self {
         self.answered_whole = true;
+        self
+    }
+
+    /// The same for a request that one endpoint has to serve as a whole, in pools that split requests:
+    /// prefill endpoints are no candidates for it.
+    #[must_use]
+    pub fn not_split(mut self) -> Self {
+        self.not_split = true;
         self
     }
 

@@ -5,6 +5,7 @@ mod admission;
 mod decision_log;
 mod engines;
 mod prompts;
+mod split;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -58,6 +59,12 @@ const FAMILIES: &[Family<Endpoint>] = &[
         "gauge",
         "Prompt tokens per second, learned from streamed answers.",
         Endpoint::learned_prefill_rate,
+    ),
+    (
+        "endpoint_transfer_tokens_per_second",
+        "gauge",
+        "Tokens of KV per second that a decode endpoint fetches, learned from its answers.",
+        Endpoint::learned_transfer_rate,
     ),
     ("endpoint_block_size", "gauge", "Tokens per KV-cache block.", |e| {
         e.block_size().map(f64::from)
@@ -183,6 +190,7 @@ pub(crate) fn render(
         }
     }
     engines::render(page, &engines::one_each(endpoints));
+    split::render(page, endpoints, pools);
     render_trust(page, endpoints);
     render_stream_trust(page, &streams);
     render_blocks(page, &streams);

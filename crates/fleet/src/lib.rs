@@ -34,6 +34,7 @@ mod hash_contract;
 mod health;
 mod identity;
 mod kind;
+mod lease;
 mod load;
 mod monitor;
 mod parity;
@@ -54,6 +55,7 @@ mod seat;
 mod selecting;
 mod signals;
 mod spec;
+mod split;
 mod supervised;
 mod task;
 #[cfg(test)]
@@ -61,6 +63,7 @@ mod test_events;
 mod token_headers;
 mod token_oracle;
 mod tokenizer;
+mod transfer;
 mod trust_changes;
 
 pub use self::admission::{
@@ -81,23 +84,26 @@ pub use self::guess::MAX_TEXT_BYTES;
 pub use self::hash_contract::{HashContract, HashState};
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::kind::EngineKind;
+pub use self::lease::Lease;
 pub use self::load::Reservation;
 pub use self::parity::hits::HitExample;
 pub use self::parity::report::Report;
 pub use self::parity::tokens::{TokenExample, TokenParity, TokenState};
 pub use self::parity::{Prediction, Unjudged};
 pub use self::picture::Picture;
-pub use self::pool::{Chosen, Decision, Pool};
+pub use self::pool::{Chosen, Decision, Pool, PrefillSide};
 pub use self::registry::{Fleet, FleetError, Resolved};
 pub use self::retry_budget::{RetryBudget, RetryLimits};
 pub use self::samples::{Sample, samples};
 pub use self::spec::{
-    AdminState, EndpointSpec, EventSpec, FleetSpec, HealthSpec, ParityMode, PoolSpec,
+    AdminState, EndpointSpec, EventSpec, FleetSpec, HealthSpec, ParityMode, Part, PoolSpec,
     RankAddressingKind, Timeouts, TokenSpec,
 };
+pub use self::split::{Protocol, SplitSettings, SplitState};
 pub use self::token_headers::TokenHeaders;
 pub use self::token_oracle::{
     Parity, ParityPart, ProbeCase, TokenOracle, probe_chats, probe_texts,
 };
 pub use self::tokenizer::{ModelPrompts, PromptState};
+pub use kvasir_balance::{PairPlan, PairSelect, Role};
 pub use kvasir_upstream::{Limits as ConnectionLimits, Origin, Tls, TlsError, TlsFiles};

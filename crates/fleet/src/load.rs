@@ -13,9 +13,11 @@ use crate::breaker::Verdict;
 use crate::endpoint::Endpoint;
 use crate::health::Standing;
 use crate::kind::EngineKind;
+use crate::lease::Lease;
 use crate::parity::Prediction;
 use crate::pending::PendingClaim;
 use crate::selecting::Watch;
+use crate::transfer::Fetch;
 
 mod counters;
 
@@ -61,6 +63,8 @@ pub struct Reservation {
     settled: bool,
     /// Its part in the engine's health.
     standing: Standing,
+    /// What a decode leg has to fetch, whose prompt is computed elsewhere.
+    fetch: Option<Fetch>,
 }
 
 impl Reservation {
@@ -87,7 +91,14 @@ impl Reservation {
             taken_back: false,
             settled: false,
             standing,
+            fetch: None,
         }
+    }
+
+    /// It is a decode leg, and its endpoint fetches what it lacks of the prompt.
+    pub(crate) fn fetching(mut self, fetch: Fetch) -> Self {
+        self.fetch = Some(fetch);
+        self
     }
 
     /// Lets a selection learn what becomes of it.
@@ -100,6 +111,21 @@ impl Reservation {
     #[must_use]
     pub fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
+    }
+
+    /// The prefill leg is over, with its answer: what the endpoint has to do for it is done, and it
+    /// keeps the prompt's blocks for so long for the decode leg to fetch.
+    #[must_use]
+    pub fn lease(self, time: Duration) -> Lease {
+        Lease::new(Arc::clone(&self.endpoint), time, Instant::now())
+    }
+
+    /// The decode leg is sent now, to an engine that has to fetch the prompt's KV: what it takes from
+    /// here to the first data is the transfer's. Not to be said where both legs are sent at once.
+    pub fn decode_begins(&mut self) {
+        if let Some(fetch) = &mut self.fetch {
+            fetch.begin(&self.endpoint, Instant::now());
+        }
     }
 
     /// The engine began to answer: the prompt is computed. `streamed` says that the answer began
@@ -120,7 +146,13 @@ impl Reservation {
         if was_queued && streamed && self.part.alone && self.work.measured {
             self.endpoint.rates().observe(self.work, took, self.endpoint.load().age(now));
         }
-        if streamed {
+        // Of a decode leg the time before it was sent is the prefill endpoint's.
+        let alone = self.part.alone;
+        let took = match &mut self.fetch {
+            Some(fetch) => fetch.end(now, streamed && alone),
+            None => Some(took),
+        };
+        if let Some(took) = took.filter(|_| streamed) {
             self.endpoint.first_tokens().observe(took, now);
         }
         if let Some(watch) = &mut self.watch {

@@ -94,11 +94,13 @@ pub enum Unjudged {
     Moved,
     /// There are more answers than are judged.
     Surplus,
+    /// It is a decode leg: the prompt was computed elsewhere, and is judged there.
+    Split,
 }
 
 impl Unjudged {
     /// Every reason.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Prompt,
         Self::Trust,
         Self::Attempt,
@@ -107,6 +109,7 @@ impl Unjudged {
         Self::Tier,
         Self::Moved,
         Self::Surplus,
+        Self::Split,
     ];
 
     /// The word used in metrics.
@@ -121,6 +124,7 @@ impl Unjudged {
             Self::Tier => "tier",
             Self::Moved => "moved",
             Self::Surplus => "surplus",
+            Self::Split => "split",
         }
     }
 }

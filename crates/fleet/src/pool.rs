@@ -1,14 +1,15 @@
 //! The endpoints serving one model, and the decision among them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use http::uri::Authority;
-use kvasir_balance::{Needs, SessionSource, next_typical_prompt};
+use kvasir_balance::{Needs, Role, SessionSource, next_typical_prompt};
 
-pub use self::choice::{Chosen, Decision};
+pub use self::choice::{Chosen, Decision, PrefillSide};
 pub(crate) use self::state::{PoolState, Shared};
 use crate::admission::Door;
 use crate::asked::Asked;
@@ -20,13 +21,17 @@ use crate::parity::tokens::TokenParity;
 use crate::ranks::Ranks;
 use crate::retry_budget::RetryBudget;
 use crate::spec::{AdminState, Timeouts};
+use crate::split::SplitSettings;
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
 
 mod admission;
+mod candidates;
 mod choice;
 mod service;
+mod side;
+mod split;
 mod state;
 mod trials;
 
@@ -36,6 +41,10 @@ pub struct Pool {
     model: String,
     authorization: Option<HeaderValue>,
     timeouts: Timeouts,
+    /// How it splits requests, if it does.
+    split: Option<SplitSettings>,
+    /// Engines with a part in that, by what the configuration it was built from says.
+    roles: HashMap<Authority, Role>,
     engines: Vec<Arc<Ranks>>,
     members: ArcSwap<Vec<Arc<Endpoint>>>,
     /// What the configuration it was built from says of engines that are not simply active.
@@ -57,13 +66,40 @@ impl Pool {
     ) -> Self {
         let members = ArcSwap::from_pointee(members_of(&engines));
         let states = Vec::new();
-        Self { model, authorization, timeouts, engines, members, states, shared, state, door: None }
+        Self {
+            model,
+            authorization,
+            timeouts,
+            split: None,
+            roles: HashMap::new(),
+            engines,
+            members,
+            states,
+            shared,
+            state,
+            door: None,
+        }
     }
 
     /// The same with engines in these states.
     pub(crate) fn with_states(mut self, states: Vec<(Authority, AdminState)>) -> Self {
         self.states = states;
         self
+    }
+
+    /// The same with requests split so, among engines with these roles; others are unified.
+    pub(crate) fn with_split(
+        mut self,
+        split: Option<SplitSettings>,
+        roles: HashMap<Authority, Role>,
+    ) -> Self {
+        (self.split, self.roles) = (split, roles);
+        self
+    }
+
+    /// Which of its engines have a part in requests that are split.
+    pub(crate) fn roles(&self) -> &HashMap<Authority, Role> {
+        &self.roles
     }
 
     /// What it was told of its engines.
@@ -115,6 +151,13 @@ impl Pool {
     #[must_use]
     pub fn timeouts(&self) -> &Timeouts {
         &self.timeouts
+    }
+
+    /// How it splits requests among prefill and decode endpoints; `None` where all of its endpoints
+    /// serve whole requests, whatever their roles.
+    #[must_use]
+    pub fn split(&self) -> Option<&SplitSettings> {
+        self.split.as_ref()
     }
 
     /// Its endpoints, in the order configured; those of one engine by rank.

@@ -184,7 +184,7 @@ pub enum FleetError {
     #[error("two pools connect to {0} differently (scheme, `engine_tls`, `http2`, limits)")]
     Connections(String),
     /// Two pools say otherwise of one engine what it has once.
-    #[error("two pools tell of {0} differently (`weight`, `state`, `ranks`)")]
+    #[error("two pools tell of {0} differently (`weight`, `state`, `ranks`, `role`)")]
     Settings(String),
     /// Two pools know the blocks of one engine by different things, and it has one inventory.
     #[error("two pools know the blocks of {0} differently (`identity`)")]

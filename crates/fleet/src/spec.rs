@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use kvasir_balance::SelectionSpec;
+use kvasir_balance::{Role, SelectionSpec};
 use kvasir_kv_events::{Address, EndpointError};
 use kvasir_upstream::Origin;
 
@@ -13,6 +13,7 @@ use crate::admission::AdmissionSpec;
 use crate::breaker::BreakerSettings;
 use crate::decision_log::DecisionLog;
 use crate::identity::BlockIdentity;
+use crate::split::SplitSettings;
 
 /// A whole fleet.
 #[derive(Clone, Debug)]
@@ -70,6 +71,9 @@ pub struct PoolSpec {
     pub timeouts: Timeouts,
     /// What it takes at once and who waits; `None` for everything and nobody.
     pub admission: Option<AdmissionSpec>,
+    /// How it splits requests among prefill and decode endpoints; `None` where all of them serve
+    /// whole requests, whatever their roles.
+    pub split: Option<SplitSettings>,
     /// The engines.
     pub endpoints: Vec<EndpointSpec>,
 }
@@ -165,6 +169,19 @@ pub struct EndpointSpec {
     pub weight: u32,
     /// Whether requests may go there, all ranks alike.
     pub state: AdminState,
+    /// Its part in pools that split requests.
+    pub part: Part,
+}
+
+/// The part of an engine in pools that split requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Its role.
+    pub role: Role,
+    /// The host of its bootstrap server (`SGLang`); its URL's where nothing else is said.
+    pub bootstrap_host: Option<String>,
+    /// The port of its bootstrap server; the pool's where nothing else is said.
+    pub bootstrap_port: Option<u16>,
 }
 
 /// Whether an operator lets requests go to an endpoint.
@@ -213,6 +230,7 @@ impl EndpointSpec {
             rank: None,
             weight: 100,
             state: AdminState::Active,
+            part: Part::default(),
         }
     }
 

@@ -77,6 +77,12 @@ pub(crate) struct AccessLog {
     /// The endpoint's data-parallel rank, where it is one.
     pub(crate) rank: Option<u32>,
     pub(crate) decision: Option<Decision>,
+    /// How it was served in the end, in pools that split requests.
+    pub(crate) plan: Option<&'static str>,
+    /// The last engine that was asked to compute its prompt for another one.
+    pub(crate) prefill_endpoint: Option<String>,
+    /// Why it was not split, in such pools.
+    pub(crate) not_split: Option<&'static str>,
     /// Time to the first data of the answer, and whether that was the first token.
     first_data: Option<(Duration, bool)>,
     /// Whether what the engine reports of its cache can be held against the prediction.
@@ -109,6 +115,9 @@ impl AccessLog {
             endpoint: None,
             rank: None,
             decision: None,
+            plan: None,
+            prefill_endpoint: None,
+            not_split: None,
             first_data: None,
             comparable: true,
             usage: Usage::default(),
@@ -165,6 +174,8 @@ impl AccessLog {
             request_id: self.request_id().unwrap_or_default().to_owned(),
             model: self.model.take(),
             endpoint: self.endpoint.take(),
+            prefill_endpoint: self.prefill_endpoint.take(),
+            plan: self.plan,
             status: self.status,
             outcome: self.outcome.as_str(),
             broken: matches!(self.outcome, Outcome::Broken(_)).then(|| self.outcome.as_str()),
@@ -179,6 +190,15 @@ impl AccessLog {
         }
     }
 
+    /// Tokens that the engine which computed the prompt was credited with holding, and with computing
+    /// for others.
+    fn credit(&self, decision: &Decision) -> (u64, u64) {
+        match decision.prefill.as_ref().filter(|_| self.plan == Some("split")) {
+            Some(side) => (side.overlap.resident().into(), side.pending.into()),
+            None => (decision.overlap.resident().into(), decision.pending.into()),
+        }
+    }
+
     fn count(&self, took: Duration) {
         let model = self.model.clone().unwrap_or_default();
         let outcome = self.outcome.as_str();
@@ -190,6 +210,10 @@ impl AccessLog {
             metrics::counter!("kvasir_streams_broken_total",
                 "model" => model.clone(), "cause" => why.as_str())
             .increment(1);
+        }
+        if let Some(plan) = self.plan {
+            metrics::counter!("kvasir_pd_requests_total", "model" => model.clone(), "plan" => plan)
+                .increment(1);
         }
         let Some((first_data, streamed)) = self.first_data else { return };
         let stream = if streamed { "true" } else { "false" };
@@ -227,17 +251,18 @@ impl AccessLog {
         .increment(1);
         metrics::counter!("kvasir_prompt_tokens_total", "model" => model.clone())
             .increment(decision.prompt_tokens);
+        let (resident, pending) = self.credit(decision);
         metrics::counter!("kvasir_predicted_cached_tokens_total", "model" => model.clone())
-            .increment(u64::from(decision.overlap.resident()));
+            .increment(resident);
         metrics::counter!("kvasir_pending_cached_tokens_total", "model" => model.clone())
-            .increment(u64::from(decision.pending));
+            .increment(pending);
         // Only answers that carry a count, with a prompt whose tokens are known, can be judged.
         if let Some(cached) = self.usage.cached_tokens
             && self.tokens == "exact"
             && self.comparable
         {
             metrics::counter!("kvasir_judged_predicted_tokens_total", "model" => model.clone())
-                .increment(u64::from(decision.overlap.resident()));
+                .increment(resident);
             metrics::counter!("kvasir_judged_reported_tokens_total", "model" => model)
                 .increment(cached);
         }
@@ -259,6 +284,9 @@ impl Drop for AccessLog {
             outcome = self.outcome.as_str(),
             fault = self.outcome.fault().map(Fault::as_str),
             endpoint = self.endpoint.as_deref(),
+            plan = self.plan,
+            prefill_endpoint = self.prefill_endpoint.as_deref(),
+            not_split = self.not_split,
             rank = self.rank,
             decision_id = decision.and_then(|d| d.id),
             policy = decision.map(|d| d.policy),

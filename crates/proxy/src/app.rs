@@ -14,6 +14,7 @@ use crate::forwarded::ForwardedHeaders;
 use crate::keys::ClientKeys;
 use crate::owners::Owners;
 use crate::spans::Spans;
+use crate::split::Rooms;
 
 /// The usual size limit of a request's head, in bytes.
 pub const DEFAULT_HEAD_BYTES: usize = 400 << 10;
@@ -73,6 +74,8 @@ pub struct App {
     /// For reading long bodies and headers, which must not wait for tokenizers.
     pub(crate) reader_permits: Arc<Semaphore>,
     pub(crate) owners: Arc<Owners>,
+    /// Numbers of split requests.
+    pub(crate) rooms: Rooms,
     metrics_page: MetricsPage,
     /// `None` where requests are not traced.
     pub(crate) spans: Option<Spans>,
@@ -105,6 +108,7 @@ impl App {
             tokenizer_permits: permits(),
             reader_permits: permits(),
             owners: Arc::default(),
+            rooms: Rooms::default(),
             metrics_page,
             spans: None,
         }
@@ -169,15 +173,17 @@ impl App {
         }
         self.now.load().fleet.render_metrics(&mut page);
         kvasir_upstream::render(&mut page, &[&self.upstream]);
-        self.render_threads(&mut page);
+        self.render_gauges(&mut page);
         page
     }
 
-    /// How many tokenizer threads there are, and how many are at work.
-    fn render_threads(&self, page: &mut String) {
+    /// How many tokenizer threads there are, how many are at work, and the rooms in use.
+    fn render_gauges(&self, page: &mut String) {
         let threads = self.tokenizer_threads;
         let busy = threads.saturating_sub(self.tokenizer_permits.available_permits());
+        let rooms = usize::try_from(self.rooms.live()).unwrap_or(usize::MAX);
         for (name, help, value) in [
+            ("pd_rooms", "Numbers of split requests in use.", rooms),
             ("tokenizer_threads", "Prompts that may be tokenised at one time.", threads),
             ("tokenizer_threads_busy", "Prompts being tokenised off the async threads.", busy),
         ] {

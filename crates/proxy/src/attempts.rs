@@ -7,35 +7,42 @@
 //! is the answer.
 
 mod admission;
+mod cause;
 mod choosing;
+mod ending;
 mod held;
+mod legs;
+mod pair;
 mod retry_after;
+mod sending;
 mod whole;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::HeaderValue;
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use http::response::Parts as ResponseParts;
 use http_body::Frame;
 use kvasir_fleet::{
     Chosen, Decision, Endpoint, Pool, Reservation, RetryBudget, RetryLimits, TurnedAway,
 };
-use kvasir_upstream::{AnswerStream, Started};
+use kvasir_upstream::AnswerStream;
 
+use self::cause::Cause;
 use self::held::Held;
-use self::retry_after::retry_after;
-use self::whole::Incomplete;
+use self::legs::Split;
+use self::pair::MAX_PAIRS;
 use crate::access_log::AccessLog;
 use crate::app::{App, Retries};
-use crate::fault;
-use crate::forward::{Failure, Fault, Phase, Retry, attempt};
+use crate::fault::Fault;
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::relay::Break;
 use crate::spans::Step;
+use crate::split::{self, Ride};
 
 /// Engines that may take one request and break off or answer with an error of their own, the first
 /// included: a request that kills its engine must not go through the whole pool. Engines that cannot
@@ -63,6 +70,27 @@ pub(crate) struct Answered {
     pub(crate) decision: Decision,
     /// `None` where the engine is done with it.
     pub(crate) reservation: Option<Reservation>,
+    /// Of a split request.
+    pub(crate) ride: Option<Ride>,
+}
+
+impl Answered {
+    /// What its usage has to say of cached tokens, where that is known better than its engine does.
+    pub(crate) fn cached(&self) -> Option<u64> {
+        let ride = self.ride.as_ref()?;
+        ride.cached.filter(|_| self.head.status.is_success())
+    }
+
+    /// Says so in an answer of JSON that is there as a whole.
+    fn merge_whole(&mut self) {
+        let Some(cached) = self.cached().filter(|_| self.rest.is_none()) else { return };
+        let data = self.first.as_ref().and_then(Frame::data_ref);
+        let Some(text) = data.and_then(|data| split::merged(data, cached)) else { return };
+        if self.head.headers.contains_key(CONTENT_LENGTH) {
+            self.head.headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+        }
+        self.first = Some(Frame::data(text.into()));
+    }
 }
 
 /// Chooses and tries, until an engine begins to answer. No endpoint is tried twice while there is
@@ -82,38 +110,6 @@ pub(crate) async fn try_engines(
         tries.log.note(Step::Chosen);
         if let Some(answered) = tries.send(chosen).await {
             return tries.whole(answered).await;
-        }
-    }
-}
-
-/// What failed, and is reason to try another engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
-    Connect,
-    Broke,
-    Error,
-    Busy,
-}
-
-impl Cause {
-    /// The word used in metrics.
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Broke => "broke",
-            Self::Error => "error",
-            Self::Busy => "busy",
-        }
-    }
-
-    /// Of an answer that another engine may do better.
-    fn of(status: StatusCode) -> Option<Self> {
-        match status {
-            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => Some(Self::Busy),
-            StatusCode::INTERNAL_SERVER_ERROR
-            | StatusCode::BAD_GATEWAY
-            | StatusCode::GATEWAY_TIMEOUT => Some(Self::Error),
-            _ => None,
         }
     }
 }
@@ -147,15 +143,18 @@ struct Tries<'a> {
     late: Option<(&'static str, String)>,
     /// When the whole request has to be over.
     deadline: Option<Instant>,
-    /// Why the last engine broke off, and why the last could not be connected to.
-    last_break: Option<String>,
-    last_refusal: Option<(String, fault::Fault)>,
+    /// Why the last engine broke off, by the error's code and for people, and why the last could not be
+    /// connected to.
+    last_break: Option<(&'static str, String)>,
+    last_refusal: Option<(String, Fault)>,
     /// The last engine's own error.
     held: Option<Held>,
     /// It was waited once for a busy engine.
     waited: bool,
     /// Why the pool did not let it in, where it did not.
     turned_away: Option<TurnedAway>,
+    /// How far it has come, where it is split.
+    split: Split,
 }
 
 impl<'a> Tries<'a> {
@@ -188,6 +187,7 @@ impl<'a> Tries<'a> {
             held: None,
             waited: false,
             turned_away: None,
+            split: Split::default(),
         }
     }
 
@@ -239,6 +239,8 @@ impl<'a> Tries<'a> {
             None
         } else if !self.plan.repeatable && self.taken > 0 {
             Some("not_repeatable")
+        } else if self.split.pairs >= MAX_PAIRS {
+            Some("pairs")
         } else if self.faults >= MAX_FAULTS {
             Some("faults")
         } else if self.sent >= self.settings.attempts {
@@ -257,203 +259,5 @@ impl<'a> Tries<'a> {
     /// What is left of the time for the whole request; `None` where that is without end.
     fn left(&self) -> Option<Duration> {
         self.deadline.map(|at| at.saturating_duration_since(Instant::now()))
-    }
-
-    /// Sends the request; the answer where it is one to pass on at once.
-    async fn send(&mut self, chosen: Chosen) -> Option<Answered> {
-        let Chosen { mut reservation, decision } = chosen;
-        let endpoint = Arc::clone(reservation.endpoint());
-        self.log.attempts += 1;
-        self.tell_where(&endpoint, &decision);
-        if let Some(trace) = &mut self.log.trace {
-            trace.attempt(&mut self.parts.headers, &endpoint, &decision);
-        }
-        if self.plan.has_extras() {
-            endpoint.carried_extras();
-        }
-        let began = Instant::now();
-        let (pool, left) = (Arc::clone(&self.pool), self.left());
-        let (plan, limits) = (self.plan, self.settings.budget);
-        // The engine may get it twice then.
-        let may_repeat =
-            || plan.repeatable && plan.resolved.pool.retries().take(limits, Instant::now());
-        let (body, parts) = (&plan.body, &*self.parts);
-        let begun = attempt(self.app, &pool, &endpoint, parts, body, may_repeat, left).await;
-        let started = match begun {
-            Ok(started) => started,
-            Err(failure) => {
-                // What is no fault of its own says nothing about the engine.
-                if failure.fault() == Fault::Engine && !self.is_over() {
-                    reservation.faulted(failure.why());
-                }
-                self.failed(endpoint, &failure, began.elapsed());
-                return None;
-            }
-        };
-        endpoint.mark_reachable();
-        let Started { head, first, rest } = started;
-        let status = head.status;
-        if let Some(trace) = &mut self.log.trace {
-            trace.answered(status.as_u16());
-        }
-        let cause = Cause::of(status);
-        match cause {
-            // A 503 or 429 says that the engine is busy, not that it fails.
-            Some(Cause::Busy) => {}
-            _ if status.is_server_error() => reservation.faulted(status.as_str()),
-            _ => reservation.answered(),
-        }
-        let answered = Answered {
-            head,
-            first,
-            rest: Some(rest),
-            endpoint,
-            pool,
-            decision,
-            reservation: Some(reservation),
-        };
-        let Some(cause) = cause else {
-            self.count_retry("ok");
-            return Some(answered);
-        };
-        self.count_retry("failed");
-        self.cause = Some(cause);
-        self.sent += 1;
-        self.taken += 1;
-        self.faults += u32::from(cause == Cause::Error);
-        let retry_after = retry_after(&answered.head.headers).filter(|_| cause == Cause::Busy);
-        if let Some(time) = retry_after {
-            answered.endpoint.press_back(time);
-        }
-        if !self.may_go_on() || !self.has_others(&answered.endpoint, retry_after) {
-            return Some(answered);
-        }
-        self.tried.push(Arc::clone(&answered.endpoint));
-        self.held = Held::keep(answered, retry_after).await;
-        if self.held.is_some() {
-            self.log.note(Step::Held);
-        } else {
-            if let Some(trace) = &mut self.log.trace {
-                trace.failed("broke", "its answer broke off");
-            }
-            self.last_break = Some(format!("its answer {status} broke off"));
-        }
-        None
-    }
-
-    /// The answer, complete where it is not streamed. Where the rest does not come no other engine is
-    /// asked: this one has done the work, and may break off because of it.
-    async fn whole(&mut self, mut answered: Answered) -> Result<Answered, Refusal> {
-        let idle = answered.pool.timeouts().idle;
-        let Err(incomplete) = whole::complete(&mut answered, idle, self.deadline).await else {
-            return Ok(answered);
-        };
-        if let Some(reservation) = &mut answered.reservation {
-            reservation.uncounted();
-        }
-        let (model, kind) = (self.plan.model.clone(), incomplete.kind());
-        tracing::warn!(
-            endpoint = answered.endpoint.url(),
-            why = incomplete.why(),
-            "an answer that had begun does not come to its end"
-        );
-        self.note_failure(&answered.endpoint, kind.as_str(), incomplete.why());
-        Err(match incomplete {
-            Incomplete::Broke(why) => Refusal::EngineBroke { model, why },
-            Incomplete::Idle | Incomplete::Deadline => {
-                Refusal::EngineLate { model, phase: kind.code(), why: incomplete.why().to_owned() }
-            }
-        })
-    }
-
-    /// In the metrics and the trace, if there is one.
-    fn note_failure(&mut self, endpoint: &Endpoint, cause: &'static str, why: &str) {
-        if let Some(trace) = &mut self.log.trace {
-            trace.failed(cause, why);
-        }
-        endpoint.note_failed_attempt(cause);
-    }
-
-    fn tell_where(&mut self, endpoint: &Endpoint, decision: &Decision) {
-        self.log.endpoint = Some(endpoint.url().to_owned());
-        self.log.rank = endpoint.rank();
-        self.log.decision = Some(decision.clone());
-    }
-
-    fn failed(&mut self, endpoint: Arc<Endpoint>, failure: &Failure, after: Duration) {
-        let (phase, why) = (failure.phase(), failure.why().to_owned());
-        tracing::warn!(endpoint = endpoint.url(), why, "attempt failed before an answer began");
-        // The phase, but for the limit of the whole request, which is none.
-        let is_late = phase == Phase::FirstData;
-        let cause = if is_late && self.is_over() { REQUEST_TIMEOUT } else { phase.as_str() };
-        self.note_failure(&endpoint, cause, &why);
-        self.count_retry("failed");
-        if phase.is_connect() {
-            // A limit of our own says nothing about the engine.
-            if failure.fault() == Fault::Engine && !self.is_over() {
-                endpoint.mark_unreachable(&why);
-            }
-            self.cause = Some(Cause::Connect);
-            self.last_refusal = Some((why, failure.fault().into()));
-        } else if failure.retry() == Retry::Never {
-            self.cause = Some(Cause::Broke);
-            self.invalid = Some(why);
-        } else if phase == Phase::Refused {
-            // As an answer of 503 is.
-            self.cause = Some(Cause::Busy);
-            self.sent += 1;
-            self.last_refusal = Some((why, failure.fault().into()));
-        } else {
-            self.cause = Some(Cause::Broke);
-            self.sent += 1;
-            self.faults += 1;
-            // Asked twice already, it is not asked again.
-            self.broke_soon = after <= SOON && !failure.was_repeated();
-            if is_late {
-                self.late = Some((cause, why));
-            } else {
-                self.last_break = Some(why);
-            }
-        }
-        self.taken += u32::from(failure.retry() != Retry::Safe);
-        self.tried.push(endpoint);
-    }
-
-    /// How a retry went, or why there was none. A first attempt is none.
-    fn count_retry(&self, result: &'static str) {
-        if let Some(cause) = self.cause {
-            metrics::counter!("kvasir_retries_total",
-                "model" => self.plan.resolved.pool.model().to_owned(),
-                "cause" => cause.as_str(), "result" => result)
-            .increment(1);
-        }
-    }
-
-    /// The last error an engine answered with, else why there is none. An engine that took the
-    /// request weighs more than one that was not there.
-    fn give_up(mut self) -> Result<Answered, Refusal> {
-        let model = self.plan.model.clone();
-        if let Some(why) = self.invalid {
-            return Err(Refusal::BadHead(why));
-        }
-        if let Some((phase, why)) = self.late {
-            return Err(Refusal::EngineLate { model, phase, why });
-        }
-        if let Some(Held { answered, .. }) = self.held.take() {
-            self.tell_where(&answered.endpoint, &answered.decision);
-            return Ok(answered);
-        }
-        if let (Some(refusal), None) = (self.no_room(), &self.last_break) {
-            return Err(refusal);
-        }
-        Err(match (self.last_break, self.last_refusal) {
-            (Some(why), _) => Refusal::EngineBroke { model, why },
-            (None, Some((why, fault))) => Refusal::NoEndpoint { model, why, fault },
-            (None, None) => Refusal::NoEndpoint {
-                fault: fault::Fault::Engine,
-                model,
-                why: self.plan.resolved.pool.why_none(&self.plan.model),
-            },
-        })
     }
 }

@@ -121,7 +121,8 @@ fn answer(
     answered: Answered,
     mut log: AccessLog,
 ) -> Response<AnswerBody> {
-    let Answered { mut head, first, rest, endpoint, pool, decision, mut reservation } = answered;
+    let Answered { mut head, first, rest, endpoint, pool, decision, mut reservation, ride } =
+        answered;
     headers::to_client(&mut head.headers);
     let (is_stream, is_open) = (is_event_stream(&head), Source::is_open(&head));
     if let Some(reservation) = &mut reservation {
@@ -138,6 +139,9 @@ fn answer(
         if let Some(rank) = endpoint.rank() {
             add_header(&mut head.headers, "x-kvasir-rank", &rank.to_string());
         }
+        if let Some(prefill) = log.prefill_endpoint.as_ref().filter(|_| log.plan == Some("split")) {
+            add_header(&mut head.headers, "x-kvasir-prefill-endpoint", prefill);
+        }
         add_header(&mut head.headers, "x-kvasir-reason", &reason(&decision, &log));
     }
     // The engine may keep what it answers.
@@ -151,7 +155,7 @@ fn answer(
         Route::Stored => Some(Api::Responses),
         _ => None,
     };
-    let source = Source { first, rest, api, is_open };
+    let source = Source { first, rest, api, is_open, ride };
     let judge = plan.judge.clone();
     let relay = Relay::new(source, reservation, pool.timeouts(), stores, judge, log);
     Response::from_parts(head, Either::Right(Box::new(relay)))
@@ -169,9 +173,13 @@ fn reason(decision: &Decision, log: &AccessLog) -> String {
     let miss = miss.unwrap_or_default();
     let waited = waited.map(|waited| format!("; waited_ms={}", waited.as_millis()));
     let waited = waited.unwrap_or_default();
+    let plan = log.plan.map(|plan| format!("; plan={plan}")).unwrap_or_default();
+    let side = decision.prefill.as_ref().filter(|_| log.plan == Some("split"));
+    let prefill = side.map(|side| format!("; prefill_overlap={}", side.overlap.resident()));
+    let prefill = prefill.unwrap_or_default();
     format!(
         "policy={policy}; reason={}{detail}{miss}; overlap={}{pending}; prompt={prompt_tokens}; level={level}; \
-         tokens={tokens}; trust={trust}{id}{waited}",
+         tokens={tokens}; trust={trust}{plan}{prefill}{id}{waited}",
         reason.as_str(),
         overlap.resident(),
     )

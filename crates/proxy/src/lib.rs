@@ -34,6 +34,7 @@ mod request_id;
 mod route;
 mod session;
 mod spans;
+mod split;
 mod token_header;
 mod usage;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvasir_fleet::{Pool, Report, Reservation, Unjudged};
+use kvasir_fleet::{Pool, PrefillSide, Report, Reservation, Unjudged};
 use kvasir_prompt::Api;
 
 use crate::access_log::AccessLog;
@@ -29,6 +29,34 @@ pub(crate) fn counts_the_prompt(api: Api) -> bool {
 }
 
 impl Judge {
+    /// Takes in a prefill engine's answer, which is never streamed: it had to hit what was predicted
+    /// of its side.
+    pub(crate) fn judge_prefill(
+        &self,
+        reservation: &Reservation,
+        side: &PrefillSide,
+        log: &AccessLog,
+        usage: Usage,
+    ) {
+        let endpoint = reservation.endpoint();
+        let Usage { prompt_tokens, cached_tokens } = usage;
+        let api = self.api.as_str();
+        let cached_tokens = match prompt_tokens {
+            Some(_) => endpoint.reported_cached_tokens(api, false, cached_tokens),
+            None => cached_tokens,
+        };
+        let report = Report {
+            api,
+            streamed: false,
+            request_id: log.request_id(),
+            clean: log.attempts == 1,
+            prompt_tokens,
+            cached_tokens,
+            evicted: reservation.evicted(),
+        };
+        endpoint.judge(side.prediction, &report);
+    }
+
     /// Takes in a whole or a broken answer; the cached tokens it reports, where it does.
     pub(crate) fn judge(
         &self,

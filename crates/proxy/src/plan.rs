@@ -1,6 +1,6 @@
 //! What is known of a request before an engine is chosen.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,7 +8,9 @@ use http::request::Parts;
 use http::{HeaderMap, header};
 use hyper::body::Incoming;
 use kvasir_balance::{Blind, HEAD_BYTES, Needs};
-use kvasir_fleet::{Endpoint, Evidence, Fleet, MAX_TEXT_BYTES, Pool, PromptTokens, Resolved};
+use kvasir_fleet::{
+    Endpoint, Evidence, Fleet, MAX_TEXT_BYTES, Pool, PromptTokens, Protocol, Resolved,
+};
 use kvasir_prompt::{Api, Envelope, model_of_form};
 
 use crate::access_log::AccessLog;
@@ -21,6 +23,7 @@ use crate::request_body;
 use crate::route::stored_id;
 use crate::session;
 use crate::spans::Step;
+use crate::split::why_not;
 use crate::token_header;
 
 /// A request that was read and understood as far as routing needs.
@@ -56,6 +59,10 @@ pub(crate) struct Plan {
     engine_extras: bool,
     /// Its answer begins when all of it was generated.
     answered_whole: bool,
+    /// The API that is called, where it is one.
+    api: Option<Api>,
+    /// Why it cannot be split, once that was asked.
+    why_whole: OnceLock<Option<&'static str>>,
 }
 
 impl Plan {
@@ -153,7 +160,7 @@ impl Plan {
         let answered_whole = generates && !envelope.stream;
         let (comparable, repeatable) = (log.comparable, api.is_some());
         let names_media = names_media && known.source == Source::Header;
-        Ok(Self {
+        let plan = Self {
             resolved,
             model,
             body,
@@ -171,7 +178,13 @@ impl Plan {
             request_id,
             engine_extras,
             answered_whole,
-        })
+            api,
+            why_whole: OnceLock::new(),
+        };
+        if plan.resolved.pool.split().is_some() {
+            log.not_split = plan.why_whole(&plan.resolved.pool);
+        }
+        Ok(plan)
     }
 
     /// What every engine of a pool, its own or the one that has taken its place, holds of it now, when
@@ -198,7 +211,20 @@ impl Plan {
         if self.answered_whole {
             evidence = evidence.answered_whole();
         }
+        if pool.split().is_some() && self.why_whole(pool).is_some() {
+            evidence = evidence.not_split();
+        }
         if self.comparable { evidence } else { evidence.not_judged() }
+    }
+
+    /// Why one engine has to do all of it, in a pool that splits requests.
+    pub(crate) fn why_whole(&self, pool: &Pool) -> Option<&'static str> {
+        *self.why_whole.get_or_init(|| {
+            let members = pool.members();
+            let is_sglang =
+                |member: &Arc<Endpoint>| pool.protocol(member) == Some(Protocol::Sglang);
+            why_not(self.api, &self.body, members.iter().any(is_sglang))
+        })
     }
 
     /// Prompt tokens, estimated where they are not known.

@@ -6,7 +6,10 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 
 use crate::fault::Fault;
-use crate::relay::{AnswerBody, whole};
+use crate::relay::{AnswerBody, Break, whole};
+
+/// The code of the error where an engine broke off.
+pub(crate) const ENGINE_BROKE: &str = Break::Broke.code();
 
 /// Why a request is not forwarded, or could not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,11 +45,11 @@ pub(crate) enum Refusal {
     /// No engine was found yet.
     NotReady,
     /// No engine of the pool can be reached.
-    NoEndpoint { model: String, why: String, fault: Fault },
+    NoEndpoint { model: String, code: &'static str, why: String, fault: Fault },
     /// There is no room for it now. `code` says whether it waited.
     Overloaded { model: String, code: &'static str, retry_after: Duration },
-    /// An engine took the request and broke off before its answer was complete.
-    EngineBroke { model: String, why: String },
+    /// An engine took the request and broke off before its answer was complete. `code` is the error's.
+    EngineBroke { model: String, code: &'static str, why: String },
     /// An engine took the request, and a phase of it took too long. `phase` is the error's code.
     EngineLate { model: String, phase: &'static str, why: String },
 }
@@ -235,9 +238,9 @@ impl Refusal {
                 "not_ready",
                 "no engine has answered yet".to_owned(),
             ),
-            Self::NoEndpoint { model, why, fault: _ } => server(
+            Self::NoEndpoint { model, code, why, fault: _ } => server(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "no_endpoint",
+                code,
                 format!("no engine takes requests for `{model}` now: {why}"),
             ),
             Self::Overloaded { model, code, .. } => server(
@@ -254,9 +257,9 @@ impl Refusal {
                 phase,
                 format!("the engine serving `{model}` was too slow: {why}"),
             ),
-            Self::EngineBroke { model, why } => server(
+            Self::EngineBroke { model, code, why } => server(
                 StatusCode::BAD_GATEWAY,
-                "engine_broke_off",
+                code,
                 format!("the engine serving `{model}` broke off before its answer was complete: {why}"),
             ),
         }

@@ -33,6 +33,7 @@ use self::patience::Patience;
 use crate::access_log::AccessLog;
 use crate::owners::{IdTap, Owner, Owners};
 use crate::parity::Judge;
+use crate::split::{Companion, Ride, StreamMerge};
 use crate::usage::UsageTap;
 
 /// How long what was passed on may take to be sent before an answer is broken.
@@ -63,6 +64,8 @@ pub(crate) struct Source {
     pub(crate) api: Option<Api>,
     /// Whether it is a stream of events that can be added to.
     pub(crate) is_open: bool,
+    /// Of a split request.
+    pub(crate) ride: Option<Ride>,
 }
 
 impl Source {
@@ -85,6 +88,10 @@ pub(crate) struct Relay {
     first: Option<Frame<Bytes>>,
     rest: Option<AnswerStream>,
     api: Option<Api>,
+    /// Changes the usage of a split request.
+    merge: Option<StreamMerge>,
+    /// Its prefill leg, which ends with it.
+    _companion: Option<Companion>,
     /// `None` where the body is no stream of events.
     events: Option<Events>,
     course: Option<Course>,
@@ -143,13 +150,16 @@ impl Relay {
         judge: Option<Judge>,
         log: AccessLog,
     ) -> Self {
-        let Source { first, rest, api, is_open } = source;
+        let Source { first, rest, api, is_open, ride } = source;
+        let (cached, companion) = ride.map_or((None, None), |ride| (ride.cached, ride.both));
         let stores =
             stores.map(|(owners, owner)| Box::new(Stores { tap: IdTap::default(), owners, owner }));
         Self {
             first,
             rest,
             api,
+            merge: cached.filter(|_| is_open).map(StreamMerge::new),
+            _companion: companion,
             events: is_open.then(Events::default),
             course: if is_open { Course::of(api) } else { None },
             patience: Patience::new(timeouts.idle, log.started().checked_add(timeouts.request)),
@@ -183,13 +193,13 @@ impl Relay {
     /// What came from the engine; `None` where nothing of it may pass yet.
     fn take_in(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
         self.patience.came();
-        match (frame.into_data(), &mut self.events) {
-            (Ok(data), Some(events)) => {
-                if let Some(course) = &mut self.course {
-                    course.see(&data);
-                }
-                let whole = events.push(data)?;
-                Some(self.pass(whole))
+        match (frame.into_data(), &self.events) {
+            (Ok(data), Some(_)) => {
+                let data = match &mut self.merge {
+                    Some(merge) => merge.push(data),
+                    None => data,
+                };
+                self.take_events(data)
             }
             (Ok(data), None) => Some(self.pass(data)),
             // They come last, and only behind what is complete.
@@ -199,6 +209,18 @@ impl Relay {
             }
             (Err(trailers), None) => Some(trailers),
         }
+    }
+
+    /// What is left of a stream of events after that.
+    fn take_events(&mut self, data: Bytes) -> Option<Frame<Bytes>> {
+        if data.is_empty() {
+            return None;
+        }
+        if let Some(course) = &mut self.course {
+            course.see(&data);
+        }
+        let whole = self.events.as_mut()?.push(data)?;
+        Some(self.pass(whole))
     }
 
     /// Nothing more comes. A stream of events says when it is complete; one that ends without is
@@ -306,7 +328,14 @@ impl Body for Relay {
                     this.unsent = false;
                     return Poll::Pending;
                 }
-                Poll::Ready(None) => this.end(),
+                Poll::Ready(None) => {
+                    this.rest = None;
+                    let held = this.merge.take().map(|mut merge| merge.end());
+                    if let Some(frame) = held.and_then(|held| this.take_events(held)) {
+                        return Poll::Ready(Some(Ok(frame)));
+                    }
+                    this.end();
+                }
                 Poll::Ready(Some(Err(why))) => this.break_off(why),
                 Poll::Ready(Some(Ok(frame))) => {
                     if let Some(frame) = this.take_in(frame) {

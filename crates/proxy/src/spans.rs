@@ -25,6 +25,7 @@ use self::export::Exporter;
 use self::record::Record;
 pub(crate) use self::record::{Decided, Ended, Pattern};
 use crate::request_id;
+use crate::split::Leg;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
@@ -192,9 +193,10 @@ impl Trace {
         headers: &mut HeaderMap,
         endpoint: &Endpoint,
         decision: &Decision,
+        leg: Option<Leg>,
     ) {
         let id = span_id();
-        let context = self.record.attempt(id, endpoint, decision, Instant::now());
+        let context = self.record.attempt(id, endpoint, decision, leg, Instant::now());
         // Digits and dashes are always a value.
         if let Ok(value) = HeaderValue::from_str(&context) {
             headers.insert(TRACEPARENT, value);
@@ -209,6 +211,11 @@ impl Trace {
     /// It did not, or not to the end.
     pub(crate) fn failed(&mut self, phase: &'static str, why: &str) {
         self.record.failed(phase, why, Instant::now());
+    }
+
+    /// One leg of a split request was ended because the other one failed.
+    pub(crate) fn aborted(&mut self, leg: Leg) {
+        self.record.aborted(leg, Instant::now());
     }
 
     /// The request is over.
@@ -255,6 +262,8 @@ mod tests {
                 request_id: String::new(),
                 model: None,
                 endpoint: None,
+                prefill_endpoint: None,
+                plan: None,
                 status: 200,
                 outcome: "complete",
                 broken: None,

@@ -42,6 +42,7 @@ mod sims;
 mod slow;
 mod smuggling;
 mod spans;
+mod split;
 mod streams;
 mod tenants;
 mod tls;

@@ -63,6 +63,8 @@ async fn a_warm_prompt_goes_to_the_replica_that_holds_it() {
             trust: "exact".to_owned(),
             id: None,
             miss: (policy == "precise_cache_aware").then(|| "no_holder".to_owned()),
+            plan: None,
+            prefill_overlap: None,
         };
         assert_eq!(first, expected);
         let holder = replicas.iter().find(|r| r.url() == first.endpoint).unwrap();

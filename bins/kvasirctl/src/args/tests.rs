@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use kvasir_engine_sim::server::{EngineKind, PdConfig, PdRole, TransferFailure};
+
 use super::*;
 
 fn parse(line: &str) -> Result<Args, String> {
@@ -55,6 +59,11 @@ fn what_cannot_be_is_said_clearly() {
         (&format!("{engine} --speed 0"), "must be from 0.001"),
         (&format!("{engine} --speed NaN"), "must be from 0.001"),
         (&format!("{engine} --ranks 0"), "1..=64"),
+        (&format!("{engine} --kind llama"), "expected vllm, sglang or trtllm"),
+        (&format!("{engine} --pd-role all"), "expected prefill, decode or both"),
+        (&format!("{engine} --pd-lease-ms 5"), "--pd-role"),
+        (&format!("{engine} --pd-role both --pd-transfer-tokens-per-s 0"), "0 is not in"),
+        (&format!("{engine} --pd-role both --pd-on-failure hope"), "expected fail or recompute"),
         (&format!("{engine} --lora a"), "expected NAME=PATH"),
         (&format!("{engine} --lora =b"), "expected NAME=PATH"),
     ] {
@@ -81,7 +90,23 @@ fn a_simulated_engine_takes_everything() {
     let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
     assert_eq!(args.lora, [pair("a", "/a=b"), pair("b", "/b")]);
     assert!(args.no_report_cached_tokens && args.faults);
+    let line = "kvasirctl sim-engine --port 0 --kind sglang --pd-role decode --pd-lease-ms 100 \
+                --pd-transfer-ms 7 --pd-transfer-tokens-per-s 1000 --pd-on-failure recompute \
+                --pd-failure-delay-ms 3 --pd-rendezvous-ms 50";
+    let pd = sim_engine(line).pd;
+    assert_eq!(pd.kind, EngineKind::Sglang);
+    let config = PdConfig {
+        role: Some(PdRole::Decode),
+        lease: Duration::from_millis(100),
+        transfer_time: Duration::from_millis(7),
+        transfer_rate: 1_000.0,
+        on_failure: TransferFailure::Recompute,
+        failure_delay: Duration::from_millis(3),
+        rendezvous: Duration::from_millis(50),
+    };
+    assert_eq!(pd.config(), config);
     let plain = sim_engine("kvasirctl sim-engine --port 8000");
+    assert_eq!((plain.pd.kind, plain.pd.config()), (EngineKind::Vllm, PdConfig::default()));
     assert_eq!((plain.events, plain.replay), (None, None));
     assert_eq!(plain.engine_version.release, Version::release(0, 32, 0));
 }

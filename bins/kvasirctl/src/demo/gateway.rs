@@ -55,6 +55,7 @@ impl Gateway {
             identity: BlockIdentity::Tokens,
             timeouts: kvasir_fleet::Timeouts::default(),
             admission: None,
+            split: None,
             endpoints: engines.iter().map(|url| endpoint(url)).collect::<Result<_>>()?,
         };
         let connect_timeout = Duration::from_secs(2);

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use kvasir_balance::Role;
 use kvasir_balance::record::{
     ChoiceRecord, DecisionRecord, EndpointRecord, Line, OutcomeRecord, Start,
 };
@@ -146,6 +147,7 @@ fn head(place: &str, start: &Start, record: &DecisionRecord) -> String {
 type Column = (&'static str, fn(&EndpointRecord) -> Option<String>);
 
 const COLUMNS: &[Column] = &[
+    ("role", |e| (e.role != Role::Unified).then(|| e.role.as_str().to_owned())),
     ("excluded", |e| e.exclusion.clone()),
     ("device", |e| Some(e.overlap.device.to_string())),
     ("host", |e| above_0(e.overlap.host)),
@@ -163,6 +165,7 @@ const COLUMNS: &[Column] = &[
     }),
     ("weight", |e| (e.weight != 100).then(|| e.weight.to_string())),
     ("tokens/s", |e| Some(format!("{:.0}", e.prefill_rate))),
+    ("kv tokens/s", |e| Some(format!("{:.0}", e.transfer_rate?))),
     ("ttft seen ms", |e| Some(format!("{:.1}", e.ttft_ms?))),
     ("expected ms", |e| Some(format!("{:.1}", e.expected_ttft_s? * 1e3))),
     ("score", |e| Some(format!("{:.4}", e.score?))),
@@ -183,6 +186,7 @@ fn table(record: &DecisionRecord) -> String {
     let mark = |endpoint: &EndpointRecord| {
         let marks = [
             (choice.map(|choice| &choice.endpoint), '*'),
+            (choice.and_then(|choice| choice.prefill.as_ref()), '>'),
             (choice.and_then(|choice| choice.runner_up.as_ref()), '+'),
             (choice.and_then(|choice| choice.shadow.as_ref()), '~'),
         ];
@@ -216,12 +220,19 @@ fn table(record: &DecisionRecord) -> String {
 }
 
 fn chosen(choice: &ChoiceRecord) -> String {
-    let ChoiceRecord { endpoint, policy, reason, detail, runner_up, shadow, stages } = choice;
+    let ChoiceRecord { endpoint, policy, reason, detail, plan, prefill, runner_up, shadow, stages } =
+        choice;
     let mut text = format!("* chosen: {endpoint}, by {policy}: {reason}");
     if !detail.is_empty() {
         let _ = write!(text, " ({detail})");
     }
     text.push('\n');
+    if let Some(prefill) = prefill {
+        let _ = writeln!(text, "> the prompt computed by: {prefill}");
+    }
+    if !plan.is_empty() {
+        let _ = writeln!(text, "  plan: {plan}");
+    }
     if let Some(runner_up) = runner_up {
         let _ = writeln!(text, "+ runner-up: {runner_up}");
     }

@@ -36,6 +36,7 @@
 use super::smallest_by;
 use crate::choice::{Choice, Reason};
 use crate::estimate::READING;
+use crate::pair::{self, Paired, Pairing, Sides};
 use crate::policy::{Moment, Policy};
 use crate::query::Query;
 use crate::rng::Rng;
@@ -86,6 +87,16 @@ impl Policy for Latency {
     ) -> Option<Choice> {
         cheapest(query, view.candidates, moment.rng, ANSWERS)
     }
+
+    fn pair(
+        &mut self,
+        query: &Query<'_>,
+        sides: &Sides<'_>,
+        pairing: &Pairing,
+        moment: &mut Moment<'_>,
+    ) -> Option<Paired> {
+        pair::cheapest(query, sides, pairing, ANSWERS, moment.rng)
+    }
 }
 
 impl Policy for Ttft {
@@ -101,6 +112,16 @@ impl Policy for Ttft {
     ) -> Option<Choice> {
         cheapest(query, view.candidates, moment.rng, CROWD)
     }
+
+    fn pair(
+        &mut self,
+        query: &Query<'_>,
+        sides: &Sides<'_>,
+        pairing: &Pairing,
+        moment: &mut Moment<'_>,
+    ) -> Option<Paired> {
+        pair::cheapest(query, sides, pairing, CROWD, moment.rng)
+    }
 }
 
 /// The least cost, with this part of what is taken from answers in flight.
@@ -115,7 +136,7 @@ fn cheapest(
     let cost = |e: &Estimate| e.added(crowd) + e.turn(mean);
     let scores: Vec<f64> = estimates.iter().map(cost).collect();
     let lowest = scores.iter().copied().reduce(f64::min)?;
-    let limit = lowest + (lowest * TIE_RATIO).max(TIE_SECONDS);
+    let limit = tie_limit(lowest);
     let tied = (0..candidates.len()).filter(|place| scores[*place] <= limit);
     let key = |place: usize| {
         let candidate = &candidates[place];
@@ -129,13 +150,20 @@ fn cheapest(
     Some(Choice { index, reason, scores, detail: "" })
 }
 
+/// Costs up to this tie with the lowest.
+pub(crate) fn tie_limit(lowest: f64) -> f64 {
+    lowest + (lowest * TIE_RATIO).max(TIE_SECONDS)
+}
+
+/// The mean of the work given to them lately.
 #[expect(clippy::cast_precision_loss, reason = "fleets are far smaller than 2^52")]
-fn mean_work(estimates: &[Estimate]) -> f64 {
+pub(crate) fn mean_work(estimates: &[Estimate]) -> f64 {
     estimates.iter().map(|estimate| estimate.work).sum::<f64>() / estimates.len().max(1) as f64
 }
 
 /// What one candidate would do with a request, in seconds.
-struct Estimate {
+#[derive(Clone, Copy)]
+pub(crate) struct Estimate {
     wait: f64,
     own: f64,
     /// What it takes from others: its prefill, and reading its context.
@@ -150,7 +178,7 @@ struct Estimate {
 
 impl Estimate {
     #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
-    fn of(query: &Query<'_>, candidate: &Candidate) -> Self {
+    pub(crate) fn of(query: &Query<'_>, candidate: &Candidate) -> Self {
         let Candidate { load, .. } = candidate;
         let rate = candidate.prefill_rate.max(1.0);
         let fetch = f64::from(candidate.fetched()) / candidate.fetch_rate.max(1.0);
@@ -169,11 +197,28 @@ impl Estimate {
         }
     }
 
-    fn added(&self, crowd: f64) -> f64 {
+    /// Seconds it computes and fetches for the request.
+    pub(crate) fn own(&self) -> f64 {
+        self.own
+    }
+
+    /// The same of a request whose prompt is computed elsewhere.
+    pub(crate) fn fetched(self) -> Self {
+        Self { own: 0.0, share: READING * self.whole, ..self }
+    }
+
+    /// What such a request adds, but for the transfer: see [`crate::pair`].
+    pub(crate) fn fetching(&self, crowd: f64) -> f64 {
+        self.fetched().added(crowd) + (self.pressure - 1.0) * OWN * self.own
+    }
+
+    /// What the request adds, with this part of what is taken from answers in flight.
+    pub(crate) fn added(&self, crowd: f64) -> f64 {
         self.pressure * (WAIT * self.wait + OWN * self.own) + crowd * self.in_flight * self.share
     }
 
-    fn turn(&self, mean: f64) -> f64 {
+    /// What its having been given more or less work than the mean of its like makes of that.
+    pub(crate) fn turn(&self, mean: f64) -> f64 {
         let (ahead, (least, most)) = (self.work - mean, TURN_RANGE);
         let shares = (TURN * ahead / (mean + TURN_SECONDS)).clamp(least, most);
         shares * self.share + (AHEAD * ahead.max(0.0)).min(COPY * self.whole)

@@ -48,9 +48,13 @@ impl Again {
         };
         let mut rng = Rng::new(record.seed);
         let mut moment = Moment { now: Duration::from_micros(record.at_us), rng: &mut rng };
-        let decision = self.selection.select(&record.query.query(&keys), &members, &mut moment);
+        let query = record.query.query(&keys);
+        let decision = match &record.pairing {
+            Some(pairing) => self.selection.select_pair(&query, &members, pairing, &mut moment),
+            None => self.selection.select(&query, &members, &mut moment),
+        };
         if let Some(choice) = &record.choice {
-            self.wait_for(record, EndpointId::of(&choice.endpoint));
+            self.wait_for(record, EndpointId::of(choice.computes()));
         }
         let name = |place: usize| record.endpoints.get(place).map_or("", |e| e.name.as_str());
         Ok(decision.map(|decision| ChoiceRecord::new(&decision, name)))

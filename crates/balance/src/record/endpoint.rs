@@ -4,6 +4,7 @@ use kvasir_inventory::{AbsentReason, Overlap, PartialReason, SuspectReason, Tier
 use serde::{Deserialize, Serialize};
 
 use crate::exclusion::Exclusion;
+use crate::pair::{DEFAULT_TRANSFER_RATE, Role};
 use crate::view::{Candidate, EndpointId, Load};
 
 /// One endpoint as a decision saw it: [`Candidate`] with its name, what spoke against it and what was
@@ -39,6 +40,12 @@ pub struct EndpointRecord {
     pub prefill_rate: f64,
     /// Prompt tokens a second from slower tiers.
     pub fetch_rate: f64,
+    /// Its part in a pool that splits requests.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub role: Role,
+    /// Tokens of KV per second that a decode endpoint fetches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfer_rate: Option<f64>,
     /// Time to first token seen lately, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttft_ms: Option<f64>,
@@ -112,6 +119,8 @@ impl EndpointRecord {
             kv_usage: load.kv_usage,
             prefill_rate: candidate.prefill_rate,
             fetch_rate: candidate.fetch_rate,
+            role: candidate.role,
+            transfer_rate: (candidate.role == Role::Decode).then_some(candidate.transfer_rate),
             ttft_ms: candidate.ttft_ms,
             weight: candidate.weight,
             capacity_blocks: candidate.capacity_blocks,
@@ -142,6 +151,8 @@ impl EndpointRecord {
             },
             prefill_rate: self.prefill_rate,
             fetch_rate: self.fetch_rate,
+            role: self.role,
+            transfer_rate: self.transfer_rate.unwrap_or(DEFAULT_TRANSFER_RATE),
             ttft_ms: self.ttft_ms,
             weight: self.weight,
             capacity_blocks: self.capacity_blocks,

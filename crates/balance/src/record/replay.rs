@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::run::Run;
-use super::{ChoiceRecord, FORMAT, Line, Start};
+use super::{ChoiceRecord, FORMAT, Line, OLDEST_FORMAT, Start};
 
 /// Makes logged decisions again, in their order, and compares.
 #[derive(Debug, Default)]
@@ -60,7 +60,9 @@ impl fmt::Display for ReplayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotStarted => f.write_str("the log does not begin with a line `start`"),
-            Self::Format(format) => write!(f, "a log of format {format}; format {FORMAT} is known"),
+            Self::Format(format) => {
+                write!(f, "a log of format {format}; formats {OLDEST_FORMAT} to {FORMAT} are known")
+            }
             Self::Exclusion(word) => write!(f, "unknown exclusion `{word}`"),
             Self::Keys { policy, logged } => write!(
                 f,
@@ -100,6 +102,8 @@ fn first_difference(logged: &ChoiceRecord, now: &ChoiceRecord) -> (&'static str,
     };
     let fields = |choice: &ChoiceRecord| {
         [
+            ("plan", choice.plan.clone()),
+            ("prefill", choice.prefill.clone().unwrap_or_else(|| "none".to_owned())),
             ("policy", choice.policy.clone()),
             ("reason", choice.reason.clone()),
             ("detail", choice.detail.clone()),

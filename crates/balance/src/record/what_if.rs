@@ -1,7 +1,7 @@
 //! Logged decisions under another policy.
 
 use super::run::Run;
-use super::{DecisionRecord, EndpointRecord, Line, Memory, ReplayError};
+use super::{ChoiceRecord, DecisionRecord, EndpointRecord, Line, Memory, ReplayError};
 use crate::spec::{PolicySpec, SelectionSpec};
 
 /// Makes logged decisions under another policy and adds up what it would have chosen.
@@ -77,8 +77,7 @@ impl WhatIf {
         run.take(line);
         if let Line::Decision(record) = line {
             let now = run.again.decide(record)?;
-            let logged = record.choice.as_ref().map(|choice| choice.endpoint.as_str());
-            self.add(record, logged, now.as_ref().map(|choice| choice.endpoint.as_str()));
+            self.add(record, record.choice.as_ref(), now.as_ref());
         }
         Ok(())
     }
@@ -98,10 +97,20 @@ impl WhatIf {
         Ok(spec)
     }
 
-    fn add(&mut self, record: &DecisionRecord, logged: Option<&str>, now: Option<&str>) {
+    fn add(
+        &mut self,
+        record: &DecisionRecord,
+        logged: Option<&ChoiceRecord>,
+        now: Option<&ChoiceRecord>,
+    ) {
         let found = &mut self.found;
         found.decisions += 1;
-        found.otherwise += u64::from(logged != now);
+        let legs = |choice: Option<&ChoiceRecord>| {
+            choice.map(|choice| (choice.endpoint.clone(), choice.prefill.clone()))
+        };
+        found.otherwise += u64::from(legs(logged) != legs(now));
+        // What is cached, and when an answer comes, is said by who computes the prompt.
+        let (logged, now) = (logged.map(ChoiceRecord::computes), now.map(ChoiceRecord::computes));
         let endpoint = |name: Option<&str>| {
             record.endpoints.iter().find(|endpoint| Some(endpoint.name.as_str()) == name)
         };

@@ -4,6 +4,7 @@
 
 mod admission;
 mod bounds;
+mod disaggregation;
 mod engine_side;
 mod parse;
 

@@ -8,9 +8,24 @@ use proptest::prelude::*;
 
 use super::*;
 
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Leg {
+    Whole,
+    Prefill,
+    Decode,
+}
+
 #[derive(Clone, Debug)]
 enum Call {
-    Submit { family: u32, length: usize, max_tokens: usize, salted: bool },
+    Submit {
+        family: u32,
+        length: usize,
+        max_tokens: usize,
+        salted: bool,
+        leg: Leg,
+    },
+    /// The kept blocks of one of the requests that left some, in their order.
+    Release(usize),
     Step,
     Abort(u64),
     Reset,
@@ -19,12 +34,20 @@ enum Call {
 }
 
 fn call() -> impl Strategy<Value = Call> {
-    let submit = (0_u32..3, 1_usize..40, 1_usize..20, any::<bool>()).prop_map(
-        |(family, length, max_tokens, salted)| Call::Submit { family, length, max_tokens, salted },
+    let leg = prop_oneof![4 => Just(Leg::Whole), 1 => Just(Leg::Prefill), 1 => Just(Leg::Decode)];
+    let submit = (0_u32..3, 1_usize..40, 1_usize..20, any::<bool>(), leg).prop_map(
+        |(family, length, max_tokens, salted, leg)| Call::Submit {
+            family,
+            length,
+            max_tokens,
+            salted,
+            leg,
+        },
     );
     prop_oneof![
         8 => submit,
         20 => Just(Call::Step),
+        2 => (0_usize..4).prop_map(Call::Release),
         1 => (0_u64..60).prop_map(Call::Abort),
         1 => Just(Call::Reset),
         1 => Just(Call::ResetAll),
@@ -59,23 +82,28 @@ struct Watched {
     believed: HashMap<BlockHash, usize>,
     /// Tokens each unfinished request has shown so far.
     shown: HashMap<RequestId, usize>,
+    /// Those whose blocks are kept, and how many.
+    held: Vec<(RequestId, usize)>,
     next_id: u64,
 }
 
 impl Watched {
     fn new(config: EngineConfig) -> Self {
         let engine = Engine::new(config).unwrap();
-        Self { engine, believed: HashMap::new(), shown: HashMap::new(), next_id: 0 }
+        let (believed, shown) = (HashMap::new(), HashMap::new());
+        Self { engine, believed, shown, held: Vec::new(), next_id: 0 }
     }
 
     fn call(&mut self, call: &Call) {
         match *call {
-            Call::Submit { family, length, max_tokens, salted } => {
+            Call::Submit { family, length, max_tokens, salted, leg } => {
                 let id = RequestId(self.next_id);
                 self.next_id += 1;
                 // Families share prefixes; lengths make them end anywhere.
                 let prompt = (0..length as u32).map(|i| family * i).collect();
                 let request = Request {
+                    hold: leg == Leg::Prefill,
+                    remote_prefill: leg == Leg::Decode,
                     cache_salt: salted.then(|| "salt".to_owned()),
                     ..Request::new(id, prompt, max_tokens)
                 };
@@ -84,6 +112,13 @@ impl Watched {
                 if fits {
                     self.shown.insert(id, 0);
                 }
+            }
+            Call::Release(index) => {
+                let id = self.held.get(index).map_or(RequestId(u64::MAX), |held| held.0);
+                let known = index < self.held.len();
+                assert_eq!(self.engine.release_held(id), known);
+                self.held.retain(|held| held.0 != id);
+                assert!(!self.engine.release_held(id), "once only");
             }
             Call::Step => self.step(),
             Call::Abort(id) => {
@@ -94,10 +129,14 @@ impl Watched {
                 let unused = self.engine.stats().used_blocks == 0;
                 assert_eq!(self.engine.reset_prefix_cache(), unused);
             }
-            Call::ResetAll => assert!(self.engine.reset_prefix_cache_and_requests()),
+            Call::ResetAll => {
+                let all = self.engine.reset_prefix_cache_and_requests();
+                assert_eq!(all, self.held.is_empty());
+            }
             Call::Restart => {
                 assert_eq!(self.engine.restart().len(), self.shown.len());
                 self.shown.clear();
+                self.held.clear();
                 self.believed.clear();
             }
         }
@@ -112,9 +151,12 @@ impl Watched {
             return;
         };
         let config = self.engine.config();
+        let block_size = config.block_size;
         let load = outcome.load;
         let tokens = load.prefill_tokens + load.decode_requests;
-        assert!((1..=config.max_num_batched_tokens).contains(&tokens), "{load:?}");
+        // With blocks kept for others there may be no room for anybody.
+        let least = usize::from(self.held.is_empty());
+        assert!((least..=config.max_num_batched_tokens).contains(&tokens), "{load:?}");
         assert!(load.prefill_requests + load.decode_requests <= config.max_num_seqs);
         for event in &outcome.events {
             self.believe(event);
@@ -127,8 +169,12 @@ impl Watched {
                 self.shown.remove(&output.id);
             }
         }
-        let held: HashMap<_, _> = self.engine.cached_blocks().collect();
-        assert_eq!(held, self.believed);
+        for held in &outcome.held {
+            assert_eq!(held.blocks.len(), held.tokens.div_ceil(block_size));
+            self.held.push((held.id, held.blocks.len()));
+        }
+        let cached: HashMap<_, _> = self.engine.cached_blocks().collect();
+        assert_eq!(cached, self.believed);
     }
 
     fn believe(&mut self, event: &Event) {
@@ -159,7 +205,13 @@ impl Watched {
     fn audit(&self) {
         let scheduler = &self.engine.scheduler;
         let all = || scheduler.running.iter().chain(&scheduler.waiting);
-        self.engine.pool.audit(all().map(|sequence| sequence.table.as_slice()));
+        let held = self.engine.held.values().map(Vec::as_slice);
+        self.engine.pool.audit(all().map(|sequence| sequence.table.as_slice()).chain(held));
+        let mut kept: Vec<_> = self.engine.held.iter().map(|(id, b)| (*id, b.len())).collect();
+        kept.sort_unstable();
+        let mut known = self.held.clone();
+        known.sort_unstable();
+        assert_eq!(kept, known);
         assert!(scheduler.waiting.iter().all(|sequence| sequence.table.is_empty()));
         let stats = self.engine.stats();
         assert_eq!(stats.used_blocks + self.engine.pool.free_blocks(), stats.usable_blocks);
@@ -184,14 +236,20 @@ proptest! {
     ) {
         let mut watched = Watched::new(config);
         calls.iter().for_each(|call| watched.call(call));
-        // Whatever happened, everything still gets done.
+        // Whatever happened, everything still gets done, when those that are kept for are served.
         let mut steps = 0;
         while !watched.engine.is_idle() {
             watched.call(&Call::Step);
+            watched.call(&Call::Release(0));
             steps += 1;
             prop_assert!(steps < 20_000);
         }
         prop_assert!(watched.shown.is_empty());
+        while !watched.held.is_empty() {
+            watched.call(&Call::Release(0));
+        }
         prop_assert_eq!(watched.engine.stats().used_blocks, 0);
+        let stats = *watched.engine.stats();
+        prop_assert!(stats.external_hits <= stats.external_queries);
     }
 }

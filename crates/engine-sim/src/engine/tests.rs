@@ -19,6 +19,58 @@ fn drain(engine: &mut Engine) -> Vec<StepOutcome> {
     std::iter::from_fn(|| engine.step()).collect()
 }
 
+fn tokens(outcomes: &[StepOutcome], id: u64) -> Vec<u32> {
+    let of_one = outcomes.iter().flat_map(|step| &step.outputs).filter(|o| o.id == RequestId(id));
+    of_one.map(|output| output.token).collect()
+}
+
+#[test]
+fn a_prompt_computed_elsewhere_costs_one_token_and_changes_no_output() {
+    for length in [1, 3, 4, 5, 8, 13] {
+        let mut whole = Engine::new(small()).unwrap();
+        whole.submit(request(1, length, 6)).unwrap();
+        let alone = drain(&mut whole);
+
+        let mut prefill = Engine::new(small()).unwrap();
+        prefill.submit(Request { hold: true, ..request(1, length, 1) }).unwrap();
+        let first = drain(&mut prefill);
+        let held = &first.last().unwrap().held[0];
+        assert_eq!(
+            (held.tokens, held.blocks.len()),
+            (length as usize, length.div_ceil(4) as usize)
+        );
+        assert_eq!(prefill.stats().used_blocks, held.blocks.len());
+        assert!(!prefill.reset_prefix_cache());
+        assert_eq!(prefill.submit(request(1, 1, 1)), Err(SubmitError::DuplicateId(RequestId(1))));
+        assert!(prefill.release_held(held.id) && !prefill.release_held(held.id));
+        assert_eq!(prefill.stats().used_blocks, 0);
+
+        let mut decode = Engine::new(small()).unwrap();
+        decode.submit(Request { remote_prefill: true, ..request(1, length, 6) }).unwrap();
+        let split = drain(&mut decode);
+        assert_eq!((split[0].load.prefill_tokens, split[0].outputs[0].cached_tokens), (1, 0));
+        let blocks =
+            stored(&split[0]).iter().map(|stored| stored.block_hashes.len()).sum::<usize>();
+        assert_eq!(blocks, length as usize / 4, "full blocks of the prompt, at once");
+        assert_eq!(tokens(&split, 1), tokens(&alone, 1));
+        assert_eq!(tokens(&first, 1), tokens(&alone, 1)[..1]);
+        let stats = decode.stats();
+        let length = u64::from(length);
+        assert_eq!((stats.external_queries, stats.external_hits), (length, length));
+    }
+}
+
+#[test]
+fn what_came_from_elsewhere_and_was_lost_is_computed() {
+    let mut engine = Engine::new(small()).unwrap();
+    engine.submit(Request { remote_prefill: true, ..request(1, 13, 6) }).unwrap();
+    let before = engine.step().unwrap();
+    assert!(engine.reset_prefix_cache_and_requests());
+    let after = engine.step().unwrap();
+    assert_eq!((before.load.prefill_tokens, after.load.prefill_tokens), (1, 14));
+    assert_eq!(engine.stats().external_hits, 13);
+}
+
 fn stored(outcome: &StepOutcome) -> Vec<&BlockStored> {
     let mut all = Vec::new();
     for event in &outcome.events {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use kvasir_kv_hash::vllm::Version;
 
 use super::address::Base;
+use super::disagg::config::{EngineKind, PdConfig};
 use crate::{ConfigError, EngineConfig, EventFormat, HashForm, PseudoRandom};
 
 /// What a server is started with.
@@ -52,7 +53,11 @@ pub struct SimServerConfig {
     pub max_model_len: u64,
     /// What is generated.
     pub tokens: PseudoRandom,
-    /// Whether the `/sim/` paths exist.
+    /// The engine whose protocol of disaggregation is spoken.
+    pub kind: EngineKind,
+    /// The server's part in prefill/decode disaggregation.
+    pub pd: PdConfig,
+    /// Whether the `/sim/` paths exist (`/sim/kv/pull` exists with a P/D role).
     pub faults: bool,
     /// Makes request ids and the fingerprint.
     pub seed: u64,
@@ -81,6 +86,8 @@ impl Default for SimServerConfig {
             buffer_steps: 10_000,
             report_cached_tokens: true,
             tokens: PseudoRandom::default(),
+            kind: EngineKind::default(),
+            pd: PdConfig::default(),
             faults: false,
             seed: 0,
         }
@@ -117,6 +124,7 @@ impl SimServerConfig {
         if self.replay.is_some() && self.events.is_none() {
             return Err(bad("replay", "there are no events to replay".to_owned()));
         }
+        self.pd.check(self.kind).map_err(|why| bad("pd", why))?;
         let base = |name, text: &Option<String>| {
             let base = text.as_deref().map(|text| Base::parse(text, self.ranks)).transpose();
             base.map_err(|why| bad(name, why))

@@ -6,6 +6,8 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
+use super::disagg::rooms::Side;
+
 /// What happens to event batches on their way out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum EventFault {
@@ -34,6 +36,19 @@ pub(super) enum HttpFault {
     ResetMidBody,
     /// Bytes that are no HTTP come in place of the answer, and the connection ends.
     Garbage,
+    /// The connection is reset in place of an answer.
+    Reset,
+}
+
+/// What happens to prompts this server fetches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum TransferFault {
+    #[default]
+    None,
+    /// They do not arrive, after the time it would have taken.
+    Fail,
+    /// They arrive so much later.
+    Slow(Duration),
 }
 
 /// The longest delay that can be asked for.
@@ -48,6 +63,11 @@ struct Settings {
     http: HttpFault,
     /// The paths `http` applies to begin with this.
     path: String,
+    /// The legs `http` applies to; all requests if none.
+    leg: Option<Side>,
+    transfer: TransferFault,
+    /// Leases are over as soon as they are granted.
+    lease_expired: bool,
     /// Each fault happens once and is over.
     once: bool,
     /// Connections are closed after so long without a request; never without it.
@@ -69,13 +89,28 @@ impl Faults {
         if settings.once { std::mem::take(&mut settings.events) } else { settings.events }
     }
 
-    /// The fault for a request of this path.
-    pub(super) fn take_http(&self, path: &str) -> HttpFault {
+    /// The fault for a request of this path, and of a leg that is looked at where it matters.
+    pub(super) fn take_http(&self, path: &str, leg: impl FnOnce() -> Option<Side>) -> HttpFault {
         let settings = &mut *self.settings.lock();
-        if !path.starts_with(&settings.path) {
+        let applies = settings.http != HttpFault::None && path.starts_with(&settings.path);
+        if !applies || (settings.leg.is_some() && settings.leg != leg()) {
             return HttpFault::None;
         }
         if settings.once { std::mem::take(&mut settings.http) } else { settings.http }
+    }
+
+    /// The fault for a prompt to fetch.
+    pub(super) fn take_transfer(&self) -> TransferFault {
+        let settings = &mut *self.settings.lock();
+        if settings.once { std::mem::take(&mut settings.transfer) } else { settings.transfer }
+    }
+
+    /// Whether the next lease is over at once.
+    pub(super) fn take_lease_expired(&self) -> bool {
+        let settings = &mut *self.settings.lock();
+        let expired = settings.lease_expired;
+        settings.lease_expired &= !settings.once;
+        expired
     }
 
     /// How long an idle connection is kept, now and later.
@@ -93,6 +128,9 @@ impl Faults {
                 "http" => changed.http = http_fault(text()?)?,
                 "path" if text()?.len() <= MAX_PATH => changed.path = text()?.to_owned(),
                 "path" => return Err(format!("`path` is longer than {MAX_PATH} bytes")),
+                "leg" => changed.leg = leg(text()?)?,
+                "transfer" => changed.transfer = transfer_fault(text()?)?,
+                "lease" => changed.lease_expired = lease_fault(text()?)?,
                 "keep_alive_ms" => changed.keep_alive = keep_alive(value)?,
                 "once" => {
                     changed.once = value.as_bool().ok_or("`once` must be true or false")?;
@@ -107,7 +145,8 @@ impl Faults {
 
     /// The settings in the form [`Faults::set`] takes.
     pub(super) fn to_json(&self) -> Value {
-        let Settings { events, http, path, once, keep_alive } = &*self.settings.lock();
+        let Settings { events, http, path, leg, transfer, lease_expired, once, keep_alive } =
+            &*self.settings.lock();
         let events = match events {
             EventFault::None => "ok".to_owned(),
             EventFault::Drop => "drop".to_owned(),
@@ -121,10 +160,22 @@ impl Faults {
             HttpFault::Slow(time) => format!("slow:{}", time.as_millis()),
             HttpFault::ResetMidBody => "reset_mid_body".to_owned(),
             HttpFault::Garbage => "garbage".to_owned(),
+            HttpFault::Reset => "reset".to_owned(),
         };
+        let leg = match leg {
+            None => "",
+            Some(Side::Prefill) => "prefill",
+            Some(Side::Decode) => "decode",
+        };
+        let transfer = match transfer {
+            TransferFault::None => "ok".to_owned(),
+            TransferFault::Fail => "fail".to_owned(),
+            TransferFault::Slow(time) => format!("slow:{}", time.as_millis()),
+        };
+        let lease = if *lease_expired { "expired" } else { "ok" };
         let keep_alive = keep_alive.map(|time| time.as_millis() as u64);
-        json!({"events": events, "http": http, "path": path, "once": once,
-            "keep_alive_ms": keep_alive})
+        json!({"events": events, "http": http, "path": path, "leg": leg,
+            "transfer": transfer, "lease": lease, "once": once, "keep_alive_ms": keep_alive})
     }
 }
 
@@ -144,12 +195,39 @@ fn http_fault(text: &str) -> Result<HttpFault, String> {
         None if text == "hang" => Ok(HttpFault::Hang),
         None if text == "reset_mid_body" => Ok(HttpFault::ResetMidBody),
         None if text == "garbage" => Ok(HttpFault::Garbage),
+        None if text == "reset" => Ok(HttpFault::Reset),
         Some(("slow", number)) => Ok(HttpFault::Slow(milliseconds(number)?)),
         Some(("error", number)) => match number.parse() {
             Ok(status) if (400..600).contains(&status) => Ok(HttpFault::Error(status)),
             _ => Err(format!("{number:?} is no status from 400 to 599")),
         },
         _ => Err(format!("unknown HTTP fault {text:?}")),
+    }
+}
+
+fn leg(text: &str) -> Result<Option<Side>, String> {
+    match text {
+        "" => Ok(None),
+        "prefill" => Ok(Some(Side::Prefill)),
+        "decode" => Ok(Some(Side::Decode)),
+        _ => Err(format!("unknown leg {text:?}")),
+    }
+}
+
+fn transfer_fault(text: &str) -> Result<TransferFault, String> {
+    match text.split_once(':') {
+        None if text == "ok" => Ok(TransferFault::None),
+        None if text == "fail" => Ok(TransferFault::Fail),
+        Some(("slow", number)) => Ok(TransferFault::Slow(milliseconds(number)?)),
+        _ => Err(format!("unknown transfer fault {text:?}")),
+    }
+}
+
+fn lease_fault(text: &str) -> Result<bool, String> {
+    match text {
+        "ok" => Ok(false),
+        "expired" => Ok(true),
+        _ => Err(format!("unknown lease fault {text:?}")),
     }
 }
 
@@ -170,60 +248,4 @@ pub(super) fn milliseconds(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn set(faults: &Faults, wanted: &Value) -> Result<(), String> {
-        faults.set(wanted.as_object().unwrap())
-    }
-
-    #[test]
-    fn settings_survive_the_round_trip() {
-        let faults = Faults::default();
-        for wanted in [
-            json!({"events": "delay_ms:20", "http": "slow:30", "path": "/v1", "once": true,
-                "keep_alive_ms": 5}),
-            json!({"events": "drop", "http": "error:503", "path": "", "once": false,
-                "keep_alive_ms": null}),
-            json!({"events": "duplicate", "http": "reset_mid_body", "path": "", "once": false,
-                "keep_alive_ms": null}),
-            json!({"events": "ok", "http": "hang", "path": "", "once": false,
-                "keep_alive_ms": null}),
-        ] {
-            set(&faults, &wanted).unwrap();
-            assert_eq!(faults.to_json(), wanted);
-        }
-        set(&faults, &json!({"http": "ok"})).unwrap();
-        assert_eq!(faults.take_http("/x"), HttpFault::None);
-    }
-
-    #[test]
-    fn wrong_settings_change_nothing() {
-        let faults = Faults::default();
-        for wanted in [
-            json!({"events": "drop", "http": "error:200"}),
-            json!({"events": "drop", "http": "slow:-1"}),
-            json!({"events": "drop", "htpp": "hang"}),
-            json!({"events": "drop", "once": 1}),
-            json!({"events": "drop", "http": "slow:600001"}),
-            json!({"events": "drop", "keep_alive_ms": "soon"}),
-            json!({"events": 3}),
-            json!({"events": "delay_ms:"}),
-        ] {
-            assert!(set(&faults, &wanted).is_err(), "{wanted}");
-            assert_eq!(faults.take_event(), EventFault::None, "{wanted}");
-        }
-    }
-
-    #[test]
-    fn once_is_once_for_each_and_only_on_the_path() {
-        let faults = Faults::default();
-        set(&faults, &json!({"events": "drop", "http": "hang", "path": "/v1", "once": true}))
-            .unwrap();
-        assert_eq!(faults.take_http("/health"), HttpFault::None);
-        assert_eq!(faults.take_http("/v1/models"), HttpFault::Hang);
-        assert_eq!(faults.take_http("/v1/models"), HttpFault::None);
-        assert_eq!(faults.take_event(), EventFault::Drop);
-        assert_eq!(faults.take_event(), EventFault::None);
-    }
-}
+mod tests;

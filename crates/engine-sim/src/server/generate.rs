@@ -2,28 +2,30 @@
 
 mod answer;
 pub(super) mod ask;
+mod prefill;
+mod stream;
 
-use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::HeaderValue;
 use http::{HeaderMap, Response, StatusCode};
-use http_body::{Body, Frame};
 use kvasir_prompt::Api;
 use tokio::sync::mpsc;
 
-use self::answer::{Answer, Head, event};
+use self::answer::{Answer, Head};
 use self::ask::Ask;
-use super::body::{Broken, Payload};
+use super::body::Payload;
+use super::disagg::config::EngineKind;
+use super::disagg::fetch::fetch;
+use super::disagg::params::Leg;
 use super::metrics::unix_seconds;
 use super::rank::{Generated, Submission};
 use super::refusal::{Refusal, json_response};
 use super::state::State;
 use crate::{Request, RequestId};
+pub(super) use stream::EventStream;
 
 /// Serves one generation request.
 pub(super) async fn generate(
@@ -34,9 +36,8 @@ pub(super) async fn generate(
 ) -> Result<Response<Payload>, Refusal> {
     let arrived = Instant::now();
     let rank = chosen_rank(state, headers)?;
-    let ask = Ask::read(state, api, body).await?;
+    let mut ask = Ask::read(state, api, body).await?;
     let ignored = ask.ignored.join(", ");
-    let (ticket, generated) = submit(state, &ask, rank, arrived)?;
     let head = Head {
         id: request_id(state, headers),
         created: unix_seconds() as u64,
@@ -45,15 +46,22 @@ pub(super) async fn generate(
         report_cached_tokens: state.config.report_cached_tokens,
         modern: state.is_modern(),
     };
-    let (stream, answer) = (ask.stream, Answer::new(ask, head));
-    let mut response = if stream {
-        let body = EventStream { answer, generated, events: VecDeque::new(), done: false, ticket };
-        let mut response = Response::new(Payload::stream(body));
-        let kind = HeaderValue::from_static("text/event-stream; charset=utf-8");
-        response.headers_mut().insert(CONTENT_TYPE, kind);
-        response
-    } else {
-        whole(answer, generated, ticket).await?
+    let in_stream = ask.stream && state.config.kind == EngineKind::Vllm;
+    let mut response = match ask.leg {
+        Leg::Prefill(leg) => prefill::run(state, leg, ask, head, rank, arrived).await?,
+        // vLLM's head is out before the prompt has been fetched.
+        Leg::Decode(_) if in_stream => {
+            let (state, mut of_start) = (Arc::clone(state), ask.clone());
+            let start = Box::pin(async move { begin(&state, &mut of_start, rank, arrived).await });
+            EventStream::starting(Answer::new(ask, head), start).response()
+        }
+        Leg::Whole | Leg::Decode(_) => {
+            let begun = begin(state, &mut ask, rank, arrived).await?;
+            match ask.stream {
+                true => EventStream::running(Answer::new(ask, head), begun).response(),
+                false => whole(Answer::new(ask, head), begun).await?,
+            }
+        }
     };
     if let (false, Ok(value)) = (ignored.is_empty(), HeaderValue::from_str(&ignored)) {
         response.headers_mut().insert("x-sim-ignored", value);
@@ -109,27 +117,55 @@ impl Drop for Ticket {
     }
 }
 
+/// Unfinished sequences, and what comes of them.
+type Begun = (Ticket, mpsc::UnboundedReceiver<Generated>);
+
+/// Hands a request to the engine, after its prompt has been fetched if it is somewhere else.
+async fn begin(
+    state: &Arc<State>,
+    ask: &mut Ask,
+    rank: Option<usize>,
+    arrived: Instant,
+) -> Result<Begun, Refusal> {
+    let Leg::Decode(leg) = &ask.leg else { return submit(state, ask, rank, arrived, false) };
+    let rank = rank.unwrap_or_else(|| state.least_loaded(|_| 0));
+    let engine = state.ranks.get(rank).ok_or_else(engine_dead)?;
+    let have = engine.resident(request(ask, 0, state.next_id())).await.unwrap_or(0);
+    let fetched = fetch(state, leg, ask.prompt(0), have).await?;
+    if !fetched {
+        ask.leg = Leg::Whole;
+    }
+    submit(state, ask, Some(rank), arrived, fetched)
+}
+
+/// The engine's request for one choice.
+fn request(ask: &Ask, choice: usize, id: RequestId) -> Request {
+    let max_tokens = ask.max_tokens.get(choice / ask.n).copied().unwrap_or(1);
+    Request {
+        ignore_eos: ask.ignore_eos,
+        lora: ask.lora.clone(),
+        cache_salt: ask.cache_salt.clone(),
+        session_id: ask.session_id.clone(),
+        hold: matches!(ask.leg, Leg::Prefill(_)),
+        ..Request::new(id, ask.prompt(choice).to_vec(), max_tokens)
+    }
+}
+
 /// Hands every sequence to its rank; those of one rank arrive there together.
 fn submit(
     state: &Arc<State>,
     ask: &Ask,
     rank: Option<usize>,
     arrived: Instant,
-) -> Result<(Ticket, mpsc::UnboundedReceiver<Generated>), Refusal> {
+    remote_prefill: bool,
+) -> Result<Begun, Refusal> {
     let (sink, generated) = mpsc::unbounded_channel();
     let adapter: Option<Arc<str>> = ask.lora.as_ref().map(|lora| lora.name.as_str().into());
     let mut by_rank: Vec<Vec<Submission>> = state.ranks.iter().map(|_| Vec::new()).collect();
     let mut open = Vec::with_capacity(ask.choices());
     for choice in 0..ask.choices() {
         let id = state.next_id();
-        let max_tokens = ask.max_tokens.get(choice / ask.n).copied().unwrap_or(1);
-        let request = Request {
-            ignore_eos: ask.ignore_eos,
-            lora: ask.lora.clone(),
-            cache_salt: ask.cache_salt.clone(),
-            session_id: ask.session_id.clone(),
-            ..Request::new(id, ask.prompt(choice).to_vec(), max_tokens)
-        };
+        let request = Request { remote_prefill, ..request(ask, choice, id) };
         let chosen = rank
             .unwrap_or_else(|| state.least_loaded(|rank| by_rank.get(rank).map_or(0, Vec::len)));
         open.push(Some((chosen, id)));
@@ -151,12 +187,11 @@ fn submit(
 /// Collects an answer that is not streamed.
 async fn whole(
     mut answer: Answer,
-    mut generated: mpsc::UnboundedReceiver<Generated>,
-    mut ticket: Ticket,
+    (mut ticket, mut generated): Begun,
 ) -> Result<Response<Payload>, Refusal> {
     while !answer.is_finished() {
         match generated.recv().await {
-            Some(Generated::Token { choice, token, finished, cached_tokens }) => {
+            Some(Generated::Token { choice, token, finished, cached_tokens, .. }) => {
                 answer.token(choice, token, finished, cached_tokens, None);
                 if finished.is_some() {
                     ticket.ended(choice);
@@ -172,51 +207,4 @@ async fn whole(
 fn engine_dead() -> Refusal {
     let message = "EngineCore encountered an issue.";
     Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message)
-}
-
-/// The body of a streamed answer: an event a token, as they come.
-#[derive(Debug)]
-pub(super) struct EventStream {
-    answer: Answer,
-    generated: mpsc::UnboundedReceiver<Generated>,
-    events: VecDeque<Bytes>,
-    done: bool,
-    ticket: Ticket,
-}
-
-impl Body for EventStream {
-    type Data = Bytes;
-    type Error = Broken;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        let this = &mut *self;
-        loop {
-            if let Some(event) = this.events.pop_front() {
-                return Poll::Ready(Some(Ok(Frame::data(event))));
-            }
-            if this.done {
-                return Poll::Ready(None);
-            }
-            match std::task::ready!(this.generated.poll_recv(cx)) {
-                Some(Generated::Token { choice, token, finished, cached_tokens }) => {
-                    let events = Some(&mut this.events);
-                    this.answer.token(choice, token, finished, cached_tokens, events);
-                    if finished.is_some() {
-                        this.ticket.ended(choice);
-                    }
-                    this.done = this.answer.is_finished();
-                }
-                Some(Generated::Refused(error)) => {
-                    this.events.push_back(event(&Refusal::bad(error.to_string()).to_json()));
-                    this.events.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
-                    this.done = true;
-                }
-                // The engine is gone, and so is its connection to the client.
-                None => return Poll::Ready(Some(Err(Broken))),
-            }
-        }
-    }
 }

@@ -22,7 +22,9 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::body::Payload;
+use super::disagg::params::side;
 use super::faults::HttpFault;
+use super::generate::ask::object;
 use super::idle::Idle;
 use super::refusal::Refusal;
 use super::routes::{Received, Route, answer, not_found};
@@ -141,13 +143,17 @@ async fn handle(
         Err(error) => return Err(error),
     };
     let fault =
-        if path.starts_with("/sim/") { HttpFault::None } else { state.faults.take_http(path) };
+        if path.starts_with("/sim/") { HttpFault::None } else { take_fault(&state, path, &body) };
     match fault {
         HttpFault::None | HttpFault::Error(_) => {}
         // Until the client has had enough, or the server ends.
         HttpFault::Hang => std::future::pending().await,
         HttpFault::Slow(time) => sleep(time).await,
         HttpFault::ResetMidBody => ending.reset.store(true, Ordering::Relaxed),
+        HttpFault::Reset => {
+            ending.reset.store(true, Ordering::Relaxed);
+            return Err("a reset was asked for".into());
+        }
         HttpFault::Garbage => ending.garbage.store(true, Ordering::Relaxed),
     }
     ending.finish.store(matches!(routed, Some((Route::SimRestart, _))), Ordering::Relaxed);
@@ -175,6 +181,11 @@ async fn handle(
     headers.insert(SERVER, HeaderValue::from_static("uvicorn"));
     headers.insert(VARY, HeaderValue::from_static("Origin"));
     Ok(if fault == HttpFault::ResetMidBody { response.map(Payload::broken) } else { response })
+}
+
+/// The fault for a request.
+fn take_fault(state: &State, path: &str, body: &[u8]) -> HttpFault {
+    state.faults.take_http(path, || side(state, &object(body).ok()?))
 }
 
 /// A connection that can end with a reset.

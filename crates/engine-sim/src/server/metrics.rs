@@ -5,6 +5,7 @@
 //! start with zeros, those of HTTP requests appear with the first request of their kind, as in
 //! vLLM 0.32.
 
+mod others;
 mod page;
 
 use std::collections::{BTreeMap, BTreeSet};

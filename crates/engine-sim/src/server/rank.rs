@@ -4,6 +4,7 @@
 //! publishes its events and hands out its tokens. What arrives meanwhile is taken in between two
 //! steps, as in vLLM's engine core; only a restart and the end interrupt a step.
 
+mod hold;
 mod worker;
 
 use std::collections::VecDeque;
@@ -15,6 +16,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{mpsc, oneshot};
 
+pub(super) use self::hold::Hold;
 use self::worker::Worker;
 use super::metrics::RankMetrics;
 use super::publisher::Publisher;
@@ -37,7 +39,14 @@ pub(super) struct Submission {
 /// What an engine hands out. A request gets at most `max_tokens` of them, which bounds its queue.
 #[derive(Debug)]
 pub(super) enum Generated {
-    Token { choice: usize, token: u32, finished: Option<FinishReason>, cached_tokens: usize },
+    Token {
+        choice: usize,
+        token: u32,
+        finished: Option<FinishReason>,
+        cached_tokens: usize,
+        /// The prompt's blocks, with the last token of a request that is to leave them.
+        hold: Option<Hold>,
+    },
     Refused(SubmitError),
 }
 
@@ -49,6 +58,8 @@ pub(super) struct Full;
 enum Command {
     Submit(Box<Submission>),
     Abort(RequestId),
+    Release(RequestId),
+    Resident(Box<Request>, oneshot::Sender<usize>),
     Reset { running_too: bool, answer: oneshot::Sender<bool> },
     Cached(oneshot::Sender<Vec<(BlockHash, usize)>>),
     Restart(oneshot::Sender<()>),
@@ -121,6 +132,13 @@ impl Rank {
     /// Drops a request; nothing happens if it has ended.
     pub(super) fn abort(&self, id: RequestId) {
         self.push(Command::Abort(id));
+    }
+
+    /// How many tokens of a request's prompt would be found in the cache now.
+    pub(super) fn resident(&self, request: Request) -> oneshot::Receiver<usize> {
+        let (answer, answered) = oneshot::channel();
+        self.push(Command::Resident(Box::new(request), answer));
+        answered
     }
 
     /// Empties the prefix cache; answers whether it did.

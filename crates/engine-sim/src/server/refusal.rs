@@ -34,6 +34,12 @@ impl Refusal {
         Self { status, kind, param: None, message: message.into() }
     }
 
+    /// 500 in the words of vLLM for a request that failed inside the engine.
+    pub(super) fn internal() -> Self {
+        let message = "Internal server error";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message)
+    }
+
     /// The parameter that is to blame.
     pub(super) fn of(self, param: &'static str) -> Self {
         Self { param: Some(param), ..self }

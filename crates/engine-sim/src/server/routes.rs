@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::body::Payload;
+use super::disagg::config::{EngineKind, PdRole};
+use super::disagg::serve::serve;
 use super::faults::milliseconds;
 use super::generate::ask::{Fields, model, object};
 use super::generate::generate;
@@ -39,6 +41,10 @@ pub(super) enum Route {
     SimFaults,
     SimRestart,
     SimState,
+    /// One server fetches a prompt from another.
+    KvPull,
+    /// SGLang's page about itself.
+    ServerInfo,
 }
 
 impl Route {
@@ -56,10 +62,17 @@ impl Route {
             "/load" => (Self::Load, None),
             "/metrics" => (Self::Metrics, None),
             // Recorded for 0.32.0, and absent in 0.20.2.
-            "/kv_event_sources" if state.version >= Version::release(0, 32, 0) => {
+            "/kv_event_sources"
+                if state.config.kind == EngineKind::Vllm
+                    && state.version >= Version::release(0, 32, 0) =>
+            {
                 (Self::EventSources, Some("/kv_event_sources"))
             }
             "/reset_prefix_cache" => (Self::ResetPrefixCache, Some("/reset_prefix_cache")),
+            "/server_info" | "/get_server_info" if state.config.kind == EngineKind::Sglang => {
+                (Self::ServerInfo, None)
+            }
+            "/sim/kv/pull" if state.config.pd.role.is_some() => (Self::KvPull, None),
             "/sim/faults" if state.config.faults => (Self::SimFaults, None),
             "/sim/restart" if state.config.faults => (Self::SimRestart, None),
             "/sim/state" if state.config.faults => (Self::SimState, None),
@@ -75,12 +88,14 @@ impl Route {
             | Self::Load
             | Self::EventSources
             | Self::Metrics
+            | Self::ServerInfo
             | Self::SimState => method == Method::GET,
             Self::Health | Self::SimFaults => method == Method::GET || method == Method::POST,
             Self::Generate(_)
             | Self::Tokenize
             | Self::Detokenize
             | Self::ResetPrefixCache
+            | Self::KvPull
             | Self::SimRestart => method == Method::POST,
         }
     }
@@ -147,6 +162,8 @@ async fn page(
             ok(&state.faults.to_json())
         }
         Route::SimRestart => restart(state, &request.body),
+        Route::KvPull => serve(state, &request.body).await,
+        Route::ServerInfo => ok(&server_info(state)),
         Route::SimState => ok(&sim_state(state).await),
     }
 }
@@ -188,7 +205,7 @@ fn models(state: &State) -> Value {
             "allow_sampling": true, "allow_logprobs": true, "allow_search_indices": false,
             "allow_view": true, "allow_fine_tuning": false, "organization": "*", "group": null,
             "is_blocking": false});
-        json!({"id": id, "object": "model", "created": created, "owned_by": "vllm", "root": root,
+        json!({"id": id, "object": "model", "created": created, "owned_by": config.kind.owner(), "root": root,
             "parent": parent, "max_model_len": longest, "permission": [permission]})
     };
     // vLLM's `root` is what it was started with: a path, or the model's name.
@@ -198,6 +215,19 @@ fn models(state: &State) -> Value {
         data.push(entry(number, name, path, Some(&config.model), None));
     }
     json!({"object": "list", "data": data})
+}
+
+/// No events: those published here are vLLM's.
+fn server_info(state: &State) -> Value {
+    let mode = match state.config.pd.role {
+        Some(PdRole::Prefill) => "prefill",
+        Some(PdRole::Decode) => "decode",
+        _ => "null",
+    };
+    json!({"version": state.config.version, "page_size": state.engine.block_size,
+        "dp_size": state.config.ranks, "kv_events_config": null, "disaggregation_mode": mode,
+        "disaggregation_bootstrap_port": state.address.port(),
+        "disable_radix_cache": !state.engine.enable_prefix_caching})
 }
 
 /// By rank, with the ports that were bound.
@@ -247,6 +277,8 @@ fn metrics(state: &State) -> FullPage {
         has_adapters: !state.config.adapters.is_empty(),
         ranks: &ranks,
         http: &life.http,
+        kind: state.config.kind,
+        disagg: state.config.pd.role.map(|_| state.disagg.counts()),
     });
     let mut response = Response::new(Full::from(text));
     let kind = HeaderValue::from_static("text/plain; version=1.0.0; charset=utf-8");
@@ -286,11 +318,15 @@ async fn sim_state(state: &State) -> Value {
         ranks.push(json!({"running": stats.running, "waiting": stats.waiting,
             "used_blocks": stats.used_blocks, "usable_blocks": stats.usable_blocks,
             "prefix_queries": stats.prefix_queries, "prefix_hits": stats.prefix_hits,
-            "preemptions": stats.preemptions, "prompt_tokens": stats.prompt_tokens,
+            "external_queries": stats.external_queries, "external_hits": stats.external_hits,
+            "held_requests": stats.held_requests, "preemptions": stats.preemptions, "prompt_tokens": stats.prompt_tokens,
             "generation_tokens": stats.generation_tokens, "finished": stats.finished,
             "steps": stats.steps, "events_lost": metrics.events_lost, "cached_blocks": blocks}));
     }
     let started = state.life.lock().started;
-    json!({"process_start_time_seconds": started, "faults": state.faults.to_json(),
+    let pd = state.disagg.counts();
+    let pd = json!({"leases": pd.leases, "rooms": pd.rooms, "pulls": pd.pulls,
+        "expired": pd.expired, "failed": pd.failed, "pulled_tokens": pd.pulled_tokens});
+    json!({"process_start_time_seconds": started, "faults": state.faults.to_json(), "pd": pd,
         "ranks": ranks})
 }

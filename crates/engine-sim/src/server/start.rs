@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::address::Base;
 use super::config::{Plan, SimServerConfig, SimServerError};
+use super::disagg::Disagg;
 use super::faults::Faults;
 use super::http::serve;
 use super::publisher::{Publisher, PublisherOptions};
@@ -64,6 +65,7 @@ pub(super) async fn start(
         replay,
         text,
         faults,
+        disagg: Disagg::new(config.seed, address),
         ranks,
         life: Mutex::new(Life::new(0.0)),
         orders,

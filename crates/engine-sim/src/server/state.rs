@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::address::Base;
 use super::config::SimServerConfig;
+use super::disagg::Disagg;
 use super::faults::Faults;
 use super::metrics::{HttpCounters, unix_seconds};
 use super::rank::Rank;
@@ -54,6 +55,7 @@ pub(super) struct State {
     pub(super) text: Text,
     pub(super) fingerprint: String,
     pub(super) faults: Arc<Faults>,
+    pub(super) disagg: Disagg,
     pub(super) ranks: Vec<Rank>,
     pub(super) life: Mutex<Life>,
     /// Weak, so that the server ends when its handle is dropped.
@@ -105,6 +107,9 @@ impl State {
             total.usable_blocks += stats.usable_blocks;
             total.prefix_queries += stats.prefix_queries;
             total.prefix_hits += stats.prefix_hits;
+            total.external_queries += stats.external_queries;
+            total.external_hits += stats.external_hits;
+            total.held_requests += stats.held_requests;
             total.preemptions += stats.preemptions;
             total.prompt_tokens += stats.prompt_tokens;
             total.generation_tokens += stats.generation_tokens;
@@ -116,6 +121,7 @@ impl State {
 
     /// Ends engines and publishers; returns when their sockets are closed.
     pub(super) async fn stop(&self) {
+        self.disagg.new_life();
         let stopped: Vec<_> = self.ranks.iter().map(Rank::stop).collect();
         for stopped in stopped {
             // An error means that it had stopped before.
@@ -125,6 +131,7 @@ impl State {
 
     /// Ends this life of the engines and publishers and begins the next.
     pub(super) async fn new_life(&self) {
+        self.disagg.new_life();
         let restarted: Vec<_> = self.ranks.iter().map(Rank::restart).collect();
         for (rank, restarted) in restarted.into_iter().enumerate() {
             if restarted.await.is_err() {

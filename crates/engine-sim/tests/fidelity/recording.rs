@@ -1,10 +1,15 @@
 //! Recordings of real vLLM servers (`testdata/captures`), as far as a model of the engine needs
 //! them: what was asked, what came out, and which batches were published on the way.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kvasir_engine_sim::{EngineConfig, EventFormat, HashForm, Hashing, Lora, Version};
 use serde_json::Value;
+
+/// A recording.
+pub(crate) fn captures(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/captures").join(name)
+}
 
 /// One recorded server.
 pub(crate) struct Recording {
@@ -115,7 +120,7 @@ fn read_request(line: &Value, models: &Value) -> Step {
     }
 }
 
-fn ids(value: &Value) -> Vec<u32> {
+pub(crate) fn ids(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
 }
 

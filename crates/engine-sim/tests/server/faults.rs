@@ -44,8 +44,8 @@ async fn wrong_faults_are_refused() {
     {
         assert_eq!(send(&server, "/sim/faults", &body).await.status, 400, "{body}");
     }
-    let none =
-        json!({"events": "ok", "http": "ok", "path": "", "once": false, "keep_alive_ms": null});
+    let none = json!({"events": "ok", "http": "ok", "path": "", "leg": "", "transfer": "ok",
+        "lease": "ok", "once": false, "keep_alive_ms": null});
     assert_eq!(fetch(&server, "/sim/faults").await, none);
     assert_eq!(fetch(&server, "/sim/state").await["faults"], none);
 }
@@ -158,6 +158,16 @@ async fn a_reset_in_the_middle_of_a_body() {
 
     let whole = chunks(&mut stream(&server, "/v1/completions", &body).await).await;
     assert_eq!(whole.len(), 50);
+}
+
+#[tokio::test]
+async fn a_reset_before_any_answer() {
+    let server = start(quick()).await;
+    set(&server, json!({"http": "reset", "once": true})).await;
+    let mut client = RawClient::connect(addr(&server)).await.unwrap();
+    client.send("GET", "/health", &[], b"").await.unwrap();
+    assert_eq!(client.head().await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(get(addr(&server), "/health").await.unwrap().status, 200);
 }
 
 #[tokio::test]

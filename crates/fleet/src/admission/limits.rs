@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvasir_balance::{Candidate, Exclusion};
+use kvasir_balance::{Candidate, Exclusion, Legs, Role};
 
 use super::NoRoom;
 use crate::endpoint::Endpoint;
@@ -49,7 +49,8 @@ impl Most {
 
 impl Limits {
     /// Excludes what is at a limit, for a request of so many prompt tokens. To be called under the
-    /// lock under which the request is committed.
+    /// lock under which the request is committed. In a pool that splits requests, those whose prefill
+    /// endpoints are all at a limit wait for one: decode endpoints do not compute in their place.
     ///
     /// # Errors
     /// [`NoRoom::Full`] where nobody is left but for the limits: those who fail are no better than
@@ -60,26 +61,42 @@ impl Limits {
         endpoints: &[Arc<Endpoint>],
         candidates: &[Candidate],
         prompt_tokens: u64,
+        legs: Legs,
         exclusions: &mut [Option<Exclusion>],
     ) -> Result<(), NoRoom> {
-        let (requests, tokens) = in_hand(endpoints);
-        let (mut limited, mut left, mut room_elsewhere) = (false, false, false);
+        let only_computes = |place: usize| candidates.get(place).is_some_and(computes_alone);
+        let (requests, tokens) = in_hand(endpoints, &only_computes);
+        let (mut answering, mut computing) = (Room::default(), Room::default());
+        let mut room_elsewhere = false;
         let members = endpoints.iter().zip(candidates).zip(exclusions);
         for ((endpoint, candidate), exclusion) in members {
-            let more = candidate.uncached(prompt_tokens);
+            // Of a request that is split a decode endpoint computes nothing.
+            let more = match candidate.role {
+                Role::Decode if legs != Legs::Whole => 0,
+                _ => candidate.uncached(prompt_tokens),
+            };
+            let is_asked = match legs {
+                Legs::Any => true,
+                Legs::Whole => !computes_alone(candidate),
+                Legs::Decode => candidate.role == Role::Decode,
+            };
             let reached = || {
                 let reached = self.pool.reached(requests, tokens, more);
                 reached.or_else(|| self.endpoint.reached(endpoint, more))
             };
             if let Some(why) = *exclusion {
-                room_elsewhere |= is_its_own(why) && reached().is_none();
+                room_elsewhere |= is_asked && is_its_own(why) && reached().is_none();
                 continue;
             }
             *exclusion = reached();
-            limited |= exclusion.is_some();
-            left |= exclusion.is_none();
+            if is_asked && candidate.role != Role::Prefill {
+                answering.note(*exclusion);
+            }
+            if is_asked && (candidate.role != Role::Decode || legs != Legs::Any) {
+                computing.note(*exclusion);
+            }
         }
-        match (limited && !left, room_elsewhere) {
+        match (answering.is_full() || computing.is_full(), room_elsewhere) {
             (false, _) => Ok(()),
             (true, false) => Err(NoRoom::Full),
             (true, true) => Err(NoRoom::FullForIt),
@@ -88,7 +105,10 @@ impl Limits {
 
     /// Whether it is sure, without looking closer, that no endpoint has room for anything.
     pub(super) fn are_all_reached(&self, endpoints: &[Arc<Endpoint>]) -> bool {
-        let (requests, tokens) = in_hand(endpoints);
+        let is_prefill = |place: usize| {
+            endpoints.get(place).is_some_and(|endpoint| endpoint.role() == Role::Prefill)
+        };
+        let (requests, tokens) = in_hand(endpoints, &is_prefill);
         // Of a request that finds all of its prompt cached there would be nothing to compute.
         let is_full = |endpoint: &Arc<Endpoint>| self.endpoint.reached(endpoint, 0).is_some();
         self.pool.reached(requests, tokens, 0).is_some()
@@ -116,11 +136,37 @@ fn is_its_own(why: Exclusion) -> bool {
     matches!(why, ModelNotServed | ContextTooLong | Tried | NotOwner)
 }
 
+/// Whether it serves no request but together with another endpoint, which counts it.
+fn computes_alone(candidate: &Candidate) -> bool {
+    candidate.role == Role::Prefill
+}
+
+/// Whether those with one part in a request are all at a limit.
+#[derive(Default)]
+struct Room {
+    limited: bool,
+    left: bool,
+}
+
+impl Room {
+    fn note(&mut self, exclusion: Option<Exclusion>) {
+        self.limited |= exclusion.is_some();
+        self.left |= exclusion.is_none();
+    }
+
+    fn is_full(&self) -> bool {
+        self.limited && !self.left
+    }
+}
+
 /// Requests and prompt tokens of all together, with what is left of endpoints their engines had.
-fn in_hand(endpoints: &[Arc<Endpoint>]) -> (u64, u64) {
+/// The requests of those that only compute prompts are counted where they are answered.
+fn in_hand(endpoints: &[Arc<Endpoint>], only_computes: &dyn Fn(usize) -> bool) -> (u64, u64) {
     let (mut requests, mut tokens) = (0_u64, 0_u64);
     for (place, endpoint) in endpoints.iter().enumerate() {
-        requests += u64::from(endpoint.in_flight());
+        if !only_computes(place) {
+            requests += u64::from(endpoint.in_flight());
+        }
         tokens = tokens.saturating_add(endpoint.queued_prefill_tokens());
         // Those of one engine stand side by side.
         let before = place.checked_sub(1).and_then(|before| endpoints.get(before));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvasir_balance::record::{DecisionRecord, Line, Made, OutcomeRecord};
-use kvasir_balance::{Blind, Candidate, Decision, Exclusion, Members, Query};
+use kvasir_balance::{Blind, Candidate, Decision, Exclusion, Members, Pairing, Query};
 
 use super::Account;
 use crate::endpoint::Endpoint;
@@ -57,6 +57,7 @@ pub(crate) struct Noted {
     candidates: Vec<Candidate>,
     exclusions: Vec<Option<Exclusion>>,
     first_attempt: bool,
+    pairing: Option<Pairing>,
     decision: Option<Decision>,
 }
 
@@ -89,6 +90,7 @@ impl Noted {
         query: &Query<'_>,
         keys: Option<Arc<PromptKeys>>,
         members: &Members<'_>,
+        pairing: Option<Pairing>,
         decision: Option<&Decision>,
     ) -> Self {
         Self {
@@ -102,6 +104,7 @@ impl Noted {
             candidates: members.candidates.to_vec(),
             exclusions: members.exclusions.to_vec(),
             first_attempt: members.first_attempt,
+            pairing,
             decision: decision.cloned(),
         }
     }
@@ -122,7 +125,8 @@ impl Noted {
             waited_ms: self.traits.waited_ms(),
             seed: self.made.seed,
         };
-        DecisionRecord::new(made, &query, &members, &names, self.decision.as_ref())
+        let decision = self.decision.as_ref();
+        DecisionRecord::new(made, &query, &members, &names, decision).split_by(self.pairing)
     }
 
     fn cost(&self) -> usize {

@@ -1,20 +1,21 @@
 //! The decision among a pool's endpoints, and its grounds: chosen and committed in one step.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use kvasir_balance::{Candidate, Load, Members, Miss, Note, Reason, even_out, expected_rate};
+use kvasir_balance::{Candidate, Legs, Members, Miss, Note, PairPlan, Pairing, Reason};
 use kvasir_inventory::{Overlap, Trust};
 
 use super::Pool;
+use super::candidates::{even_out, median_rate};
+use super::side::Side;
 use super::trials::Trials;
 use crate::admission::NoRoom;
 use crate::decision_log::Noted;
 use crate::endpoint::Endpoint;
 use crate::engine::Exclusion;
 use crate::evidence::Evidence;
-use crate::load::{LoadNow, Reservation, Work};
+use crate::load::{LoadNow, Reservation};
 use crate::parity::{Prediction, Unjudged};
 
 /// An endpoint chosen for a request, and the claim on it.
@@ -22,6 +23,10 @@ use crate::parity::{Prediction, Unjudged};
 pub struct Chosen {
     /// Keeps the endpoint's load accounted for until it is dropped.
     pub reservation: Reservation,
+    /// The claim on the endpoint that computes the prompt, where another one answers: then
+    /// `reservation` is the decode leg's. To be dropped when the prefill leg is over, and followed by a
+    /// [`Lease`](crate::Lease) ([`Reservation::lease`]) while its blocks are kept for the decode leg.
+    pub prefill: Option<Reservation>,
     /// What was decided and on what grounds.
     pub decision: Decision,
 }
@@ -53,6 +58,30 @@ pub struct Decision {
     pub candidates: usize,
     /// How much the engine is expected to hit, to be held against what it reports
     /// ([`Endpoint::judge`]); or why it is not.
+    /// Of a split request that is the prefill endpoint's ([`PrefillSide::prediction`]), and here
+    /// there is none.
+    pub prediction: Result<Prediction, Unjudged>,
+    /// How the request is served where the pool splits; `None` in other pools.
+    pub plan: Option<PairPlan>,
+    /// Where the prompt is computed, of a split request. What stands above is the decode endpoint's.
+    pub prefill: Option<PrefillSide>,
+}
+
+/// Where the prompt of a split request is computed, and on what grounds.
+#[derive(Clone, Debug)]
+pub struct PrefillSide {
+    /// The endpoint.
+    pub endpoint: Arc<Endpoint>,
+    /// What it is credited with holding of the prompt.
+    pub overlap: Overlap,
+    /// Tokens of the prompt beyond that which it was computing for others, or had just computed.
+    pub pending: u32,
+    /// How far its events were believed.
+    pub trust: Trust,
+    /// What the pair costs, in the policy's own unit; `None` where nothing was compared.
+    pub cost: Option<f64>,
+    /// How much the engine is expected to hit, to be held against what the prefill leg's answer
+    /// reports ([`Endpoint::judge`]); or why it is not.
     pub prediction: Result<Prediction, Unjudged>,
 }
 
@@ -84,7 +113,8 @@ impl Pool {
         evidence: &Evidence,
         tried: &[Arc<Endpoint>],
     ) -> Result<Chosen, NoRoom> {
-        self.choose_among(model, evidence, tried, None)
+        let legs = if evidence.not_split { Legs::Whole } else { Legs::Any };
+        self.choose_among(model, evidence, tried, (None, legs))
     }
 
     /// [`choose`](Self::choose) among the ranks of the engine that has stored what the request goes
@@ -103,7 +133,25 @@ impl Pool {
         if has_failed {
             return Err(NoRoom::Nobody);
         }
-        self.choose_among(model, evidence, tried, Some(owner))
+        self.choose_among(model, evidence, tried, (Some(owner), Legs::Whole))
+    }
+
+    /// [`choose`](Self::choose) among the decode endpoints, for a prompt that is computed already and
+    /// whose KV the endpoint fetches: `reservation` is the decode leg's. Nothing is learned of it by
+    /// policies, and no conversation pinned.
+    ///
+    /// # Errors
+    /// As there. Nobody in pools that do not split requests.
+    pub fn choose_decode(
+        &self,
+        model: &str,
+        evidence: &Evidence,
+        tried: &[Arc<Endpoint>],
+    ) -> Result<Chosen, NoRoom> {
+        if !self.has_sides() {
+            return Err(NoRoom::Nobody);
+        }
+        self.choose_among(model, evidence, tried, (None, Legs::Decode))
     }
 
     fn choose_among(
@@ -111,8 +159,11 @@ impl Pool {
         model: &str,
         evidence: &Evidence,
         tried: &[Arc<Endpoint>],
-        owner: Option<&Endpoint>,
+        (owner, legs): (Option<&Endpoint>, Legs),
     ) -> Result<Chosen, NoRoom> {
+        // What an engine has stored, it goes on from whatever its role.
+        let protocol = self.pool_protocol(&evidence.endpoints);
+        let pairing = if owner.is_some() { None } else { self.pairing(legs, protocol) };
         let exclusion = |member: &Arc<Endpoint>| {
             if tried.iter().any(|known| known.same_engine(member)) {
                 return Some(Exclusion::Tried);
@@ -130,10 +181,15 @@ impl Pool {
             {
                 return Some(Exclusion::ContextTooLong);
             }
+            if pairing.is_some_and(|pairing| pairing.legs != Legs::Whole)
+                && !self.transfers(member, protocol)
+            {
+                return Some(Exclusion::NoTransfer);
+            }
             self.exclusion_of(member, model, owner.is_some())
         };
         let excluded = |member: &Arc<Endpoint>| exclusion(member).as_ref().map(Into::into);
-        self.commit(evidence, &excluded, tried.is_empty())
+        self.commit(evidence, &excluded, tried.is_empty(), pairing)
     }
 
     fn commit(
@@ -141,6 +197,7 @@ impl Pool {
         evidence: &Evidence,
         excluded: &dyn Fn(&Arc<Endpoint>) -> Option<kvasir_balance::Exclusion>,
         first_attempt: bool,
+        pairing: Option<Pairing>,
     ) -> Result<Chosen, NoRoom> {
         let keys = evidence.query_keys();
         let (tokens, blind) = (evidence.prompt_tokens, evidence.blind());
@@ -149,65 +206,95 @@ impl Pool {
         let mut exclusions: Vec<_> = evidence.endpoints.iter().map(excluded).collect();
         let (now, clock) = (Instant::now(), self.state.selecting.now());
         let mut state = self.state.selecting.lock();
-        let trials = Trials::hold(&evidence.endpoints, &mut exclusions, excluded);
+        let mut trials = Trials::hold(&evidence.endpoints, &mut exclusions, excluded);
         self.state.selecting.note_lives(&mut state, &evidence.endpoints);
         let pending = evidence.pending(&self.shared.pending, now);
         let loads: Vec<LoadNow> =
             evidence.endpoints.iter().map(|member| member.load().at(now)).collect();
         let candidate = |place: usize| Candidate {
             pending: pending[place],
-            ..self.candidate(place, evidence, &loads[place], median_rate, now)
+            ..self.candidate(place, evidence, &loads[place], median_rate, now, pairing.is_some())
         };
         let mut candidates: Vec<Candidate> = (0..evidence.endpoints.len()).map(candidate).collect();
         let recent: Vec<(f64, f64)> = loads.iter().map(|load| load.recent).collect();
         even_out(&mut candidates, &recent);
         if let Some(limits) = self.limits() {
-            limits.exclude(&evidence.endpoints, &candidates, tokens, &mut exclusions)?;
+            let legs = pairing.map_or(Legs::Whole, |pairing| pairing.legs);
+            limits.exclude(&evidence.endpoints, &candidates, tokens, legs, &mut exclusions)?;
         }
         let members = Members { candidates: &candidates, exclusions: &exclusions, first_attempt };
-        let chosen = state.select(&query, &members, clock);
+        let chosen = state.select(&query, &members, pairing.as_ref(), clock);
         let id = state.decisions();
         state.note(|made| {
             let logged = keys.filter(|_| self.state.selecting.reads_keys()).cloned();
-            Noted::new(made, evidence, &query, logged, &members, chosen.as_ref())
+            Noted::new(made, evidence, &query, logged, &members, pairing, chosen.as_ref())
         });
         let chosen = chosen.ok_or(NoRoom::Nobody)?;
-        let place = chosen.index;
-        let candidate = candidates.get(place).ok_or(NoRoom::Nobody)?;
-        let member = evidence.endpoints.get(place).ok_or(NoRoom::Nobody)?;
-        let work = Work {
-            computed: candidate.uncached(evidence.prompt_tokens),
-            prompt: evidence.prompt_tokens,
-            fetched: candidate.fetched(),
-            // How much of what is pending it will still wait for is not known.
-            measured: evidence.exact && candidate.trust == Trust::Exact && candidate.pending == 0,
-            prefill_ends_after: evidence.answered_whole.then(|| prefill_takes(candidate, evidence)),
+        let side = |place: usize| Side::of(place, evidence, &candidates).ok_or(NoRoom::Nobody);
+        let (answers, computes) = (side(chosen.index)?, chosen.prefill.map(side).transpose()?);
+        let fetches = chosen.plan == Some(PairPlan::Split);
+        let mut standing =
+            |side: &Side<'_>| trials.take(side.member).unwrap_or_else(|| side.member.send());
+        let prefill = computes.as_ref().map(|side| side.reserve_prefill(standing(side)));
+        let reservation = match &self.split {
+            Some(split) if fetches => {
+                answers.reserve_decode(standing(&answers), split.transfer_time)
+            }
+            _ => answers.reserve(standing(&answers)),
         };
-        let claim = evidence.keys(place).and_then(|keys| member.pending().begin(keys));
-        let prediction = evidence.members.get(place).ok_or(NoRoom::Nobody)?.prediction;
-        let standing = trials.take(member).unwrap_or_else(|| member.send());
-        let reserved = Arc::clone(member);
-        let reservation = Reservation::new(reserved, work, claim, prediction.ok(), standing);
-        state.forget_if_gone(member);
+        for side in computes.iter().chain([&answers]) {
+            state.forget_if_gone(side.member);
+        }
         drop(state);
+        trials.give_back();
         self.warn_of(&chosen.notes);
-        let traits = &evidence.traits;
-        let watch = self.state.selecting.watch(id, member, tokens, traits, keys.cloned());
-        let decision = Decision {
-            id: self.state.selecting.log().map(|_| id),
+        let selecting = &self.state.selecting;
+        let watch = |side: &Side<'_>| {
+            selecting.watch(id, side.member, tokens, &evidence.traits, keys.cloned())
+        };
+        // Policies learn where prompts are computed.
+        let (reservation, prefill) = match prefill {
+            Some(prefill) => {
+                let watch = computes.as_ref().and_then(watch);
+                (reservation, Some(prefill.watched_by(watch)))
+            }
+            None if fetches => (reservation, None),
+            None => (reservation.watched_by(watch(&answers)), None),
+        };
+        let id = selecting.log().map(|_| id);
+        let decision = self.decision(id, chosen, &answers, computes.as_ref());
+        Ok(Chosen { reservation, prefill, decision })
+    }
+
+    fn decision(
+        &self,
+        id: Option<u64>,
+        chosen: kvasir_balance::Decision,
+        answers: &Side<'_>,
+        computes: Option<&Side<'_>>,
+    ) -> Decision {
+        let shadow = self.state.selecting.shadow();
+        let score = |place: usize| {
+            let at = chosen.considered.iter().position(|known| *known == place)?;
+            chosen.scores.get(at).copied()
+        };
+        let fetches = chosen.plan == Some(PairPlan::Split);
+        Decision {
+            id,
+            shadow: shadow.map(|name| (name, chosen.shadow == Some(chosen.computes()))),
+            prefill: computes.map(|side| side.prefill(score(side.place))),
             policy: chosen.policy,
             reason: chosen.reason,
             detail: chosen.detail,
             candidates: chosen.considered.len(),
             stages: chosen.notes,
-            shadow: self.state.selecting.shadow().map(|name| (name, chosen.shadow == Some(place))),
-            overlap: candidate.overlap,
-            pending: candidate.pending,
-            trust: candidate.trust,
-            prompt_tokens: evidence.prompt_tokens,
-            prediction,
-        };
-        Ok(Chosen { reservation: reservation.watched_by(watch), decision })
+            overlap: answers.candidate.overlap,
+            pending: answers.candidate.pending,
+            trust: answers.candidate.trust,
+            prompt_tokens: answers.evidence.prompt_tokens,
+            prediction: if fetches { Err(Unjudged::Split) } else { answers.prediction() },
+            plan: chosen.plan,
+        }
     }
 
     /// A policy found nobody holding anything for long.
@@ -221,62 +308,4 @@ impl Pool {
             );
         }
     }
-
-    fn candidate(
-        &self,
-        place: usize,
-        evidence: &Evidence,
-        load: &LoadNow,
-        median_rate: f64,
-        now: Instant,
-    ) -> Candidate {
-        let member = &evidence.endpoints[place];
-        let known = evidence.members[place];
-        let foreign = u64::from(member.foreign_waiting())
-            .saturating_mul(self.state.typical_prompt.load(Ordering::Relaxed));
-        let signals = member.signals();
-        let blocks = self.state.selecting.gathers().blocks;
-        let expected = expected_rate(median_rate, member.weight());
-        let (prefill_rate, fetch_rate) = member.rates().against(expected, member.load().age(now));
-        Candidate {
-            id: member.id(),
-            overlap: known.overlap,
-            pending: 0,
-            trust: known.trust,
-            load: Load {
-                in_flight: load.in_flight,
-                queued_prefill_tokens: load.queued_prefill_tokens.saturating_add(foreign),
-                recent_work: 0.0,
-                waiting: signals.waiting_requests(),
-                kv_usage: signals.kv_usage,
-            },
-            prefill_rate,
-            fetch_rate,
-            ttft_ms: member.first_tokens().get(now),
-            weight: member.weight(),
-            capacity_blocks: if blocks { member.card().and_then(|card| card.blocks) } else { None },
-            resident_blocks: if blocks { member.resident_blocks() } else { None },
-            lmcache_occupancy: None,
-        }
-    }
-}
-
-/// How long its queue and the prompt itself take an endpoint, as predicted.
-#[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
-fn prefill_takes(candidate: &Candidate, evidence: &Evidence) -> Duration {
-    let computed = candidate.uncached(evidence.prompt_tokens);
-    let tokens = candidate.load.queued_prefill_tokens.saturating_add(computed);
-    let fetching = f64::from(candidate.fetched()) / candidate.fetch_rate.max(1.0);
-    let seconds = tokens as f64 / candidate.prefill_rate.max(1.0) + fetching;
-    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
-}
-
-/// Its rate and capacity weight, if it was timed.
-fn timed(member: &Arc<Endpoint>) -> Option<(f64, u32)> {
-    Some((member.learned_prefill_rate()?, member.weight()))
-}
-
-/// What a full endpoint does.
-fn median_rate(members: &[Arc<Endpoint>]) -> f64 {
-    kvasir_balance::median_rate(members.iter().filter_map(timed))
 }

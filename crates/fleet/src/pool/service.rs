@@ -13,6 +13,7 @@ impl Pool {
         let takes = |member: &Endpoint| {
             let why = member.exclusion_in(AdminState::Active, &self.model);
             self.is_in_service(member)
+                && self.answers(member)
                 && matches!(why, None | Some(Exclusion::BackPressure | Exclusion::HalfOpen))
         };
         self.members.load().iter().any(|member| member.has_answered() && takes(member))
@@ -60,7 +61,8 @@ impl Pool {
     pub fn why_none(&self, model: &str) -> String {
         let members = self.members();
         let mut reasons: Vec<(&'static str, usize)> = Vec::new();
-        for reason in members.iter().filter_map(|member| self.exclusion(member, model)) {
+        let answering = || members.iter().filter(|member| self.answers(member));
+        for reason in answering().filter_map(|member| self.exclusion(member, model)) {
             match reasons.iter_mut().find(|(known, _)| *known == reason.as_str()) {
                 Some((_, count)) => *count += 1,
                 None => reasons.push((reason.as_str(), 1)),
@@ -70,12 +72,16 @@ impl Pool {
         let by_hand = reasons.iter().all(|(reason, _)| matches!(*reason, "draining" | "disabled"));
         let list: Vec<String> =
             reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
+        let none = if self.has_sides() { "no decode or unified endpoint" } else { "none" };
         match list.join(", ") {
-            list if list.is_empty() => "none is in service".to_owned(),
-            list if by_hand && told == members.len() => {
+            _ if self.has_sides() && answering().next().is_none() => {
+                "it has no decode or unified endpoint to answer".to_owned()
+            }
+            list if list.is_empty() => format!("{none} is in service"),
+            list if by_hand && told == answering().count() => {
                 format!("all of them were taken out of service ({list})")
             }
-            list => format!("none is in service ({list})"),
+            list => format!("{none} is in service ({list})"),
         }
     }
 }

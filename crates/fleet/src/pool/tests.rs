@@ -19,6 +19,7 @@ use crate::spec::TokenSpec;
 
 mod admission;
 mod members;
+mod split;
 
 const BLOCK: u32 = 16;
 
@@ -358,10 +359,10 @@ fn a_place_that_is_not_used_is_given_back_and_any_rank_may_be_tried() {
     let one = scene.endpoint(0);
     let members = [Arc::clone(&one), Arc::clone(&one)];
     let mut exclusions = vec![None, Some(kvasir_balance::Exclusion::HalfOpen)];
-    let trials = Trials::hold(&members, &mut exclusions[..1], &|_| None);
+    let mut trials = Trials::hold(&members, &mut exclusions[..1], &|_| None);
     assert_eq!(pool.exclusion(&one, "m"), Some(Exclusion::HalfOpen));
     assert!(trials.take(&one).is_some_and(|place| !place.is_surplus()));
-    let trials = Trials::hold(&members, &mut exclusions, &|_| None);
+    let mut trials = Trials::hold(&members, &mut exclusions, &|_| None);
     assert_eq!(exclusions, [None, None], "either rank");
     assert!(trials.take(&scene.endpoint(1)).is_none());
 }

@@ -54,16 +54,19 @@ impl<'a> Trials<'a> {
         Self(held)
     }
 
-    /// The place at the endpoint that was chosen, if one was held there. The others are free again, and
-    /// whoever waited and found them taken hears of it. Where nobody was chosen the one who looked waits as
-    /// they do, and would only wake itself.
-    pub(super) fn take(mut self, chosen: &Endpoint) -> Option<Standing> {
-        let at = self.0.iter().position(|(held, _)| held.same_engine(chosen));
-        let taken = at.map(|at| self.0.swap_remove(at).1);
+    /// The place at an endpoint that was chosen, if one was held there.
+    pub(super) fn take(&mut self, chosen: &Endpoint) -> Option<Standing> {
+        let at = self.0.iter().position(|(held, _)| held.same_engine(chosen))?;
+        Some(self.0.swap_remove(at).1)
+    }
+
+    /// Those that were chosen were taken: the others are free again, and whoever waited and found them
+    /// taken hears of it. Where nobody was chosen they are just dropped: the one who looked waits then,
+    /// and would only wake itself.
+    pub(super) fn give_back(self) {
         for (endpoint, standing) in self.0 {
             drop(standing);
             admission::ring(endpoint);
         }
-        taken
     }
 }

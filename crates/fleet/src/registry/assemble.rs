@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::uri::Authority;
+use kvasir_balance::Role;
 use kvasir_balance::record::Start;
 use kvasir_prompt::Limits;
 
@@ -22,6 +23,7 @@ use crate::roster::Leaving;
 use crate::seat::Seat;
 use crate::selecting::Selecting;
 use crate::spec::{AdminState, FleetSpec, PoolSpec};
+use crate::split::SplitState;
 use crate::supervised::Supervised;
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
@@ -63,6 +65,7 @@ pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Change
     let FleetSpec { pools, scrape_interval, connect_timeout, seed, decision_log, health } = spec;
     for member in members.values() {
         member.ranks.engine().set_weight(member.spec.weight);
+        set_part(member, &mut changes);
         member.ranks.engine().set_breaker(health.breaker);
         member.ranks.configure(member.spec.configured);
     }
@@ -123,11 +126,52 @@ pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Change
     // What a monitor learned before it knew of a pool.
     seats.iter().for_each(|seat| seat.refresh());
     dismiss(before, &fleet, &mut leaving, &mut changes);
+    tell_one_sided(before, &fleet);
     drop(leaving);
     roster.watch();
     fleet.engines.sort_by(|a, b| a.url().cmp(b.url()));
     changes.pools_removed.sort();
     Ok((fleet, changes))
+}
+
+/// Gives an engine its part in pools that split requests.
+fn set_part(member: &Member, changes: &mut Changes) {
+    let engine = member.ranks.engine();
+    let (before, now) = (engine.part(), &member.spec.part);
+    if *before == *now {
+        return;
+    }
+    engine.set_part(now.clone());
+    if matches!(member.before, Before::There(_) | Before::Leaving) {
+        let (endpoint, before, now) = (engine.url(), before.role.as_str(), now.role.as_str());
+        tracing::info!(endpoint, before, now, "part in disaggregated serving changed");
+        changes.roles_changed.push(engine.url().to_owned());
+    }
+}
+
+/// Says of which pools only one side is there.
+fn tell_one_sided(before: &Fleet, fleet: &Fleet) {
+    for pool in &fleet.order {
+        let state = pool.split_state();
+        let known = before.pools.get(pool.model()).map(|pool| pool.split_state());
+        let model = pool.model();
+        match state {
+            _ if known == Some(state) => {}
+            SplitState::NoPrefill => tracing::warn!(
+                model,
+                state = state.as_str(),
+                "no prefill endpoint: decode endpoints compute prompts until one comes"
+            ),
+            SplitState::NoDecode => tracing::warn!(
+                model,
+                state = state.as_str(),
+                "no decode endpoint: prefill endpoints get nothing until one comes"
+            ),
+            SplitState::NoRoles | SplitState::Off | SplitState::Splits => {
+                tracing::debug!(model, state = state.as_str(), "disaggregated serving");
+            }
+        }
+    }
 }
 
 /// The engine that is there, or is leaving; else another one.
@@ -239,7 +283,7 @@ fn seat_pool(
         .filter_map(|endpoint| members.get(endpoint.origin.authority().as_str()))
         .map(|member| Arc::clone(&member.ranks))
         .collect();
-    let states = states_of(&spec);
+    let (states, roles) = (states_of(&spec), roles_of(&spec));
     let shared = fleet.roster.shared().clone();
     let seat = if let Some(Seated { seat, spec: known }) = before.seats.get(&model) {
         let pool = seat.pool();
@@ -247,6 +291,7 @@ fn seat_pool(
         let same = Arc::ptr_eq(&state.selecting, &pool.state().selecting)
             && !is_another(known, &spec)
             && pool.states() == states
+            && *pool.roles() == roles
             && pool.has_engines(&engines);
         if same {
             seat.refresh();
@@ -254,7 +299,8 @@ fn seat_pool(
             let authorization = spec.authorization.clone();
             let timeouts = spec.timeouts;
             let next = Pool::new(model.clone(), authorization, timeouts, engines, shared, state);
-            let next = next.with_states(states).with_door(spec.admission.clone(), pool.door());
+            let next = next.with_states(states).with_split(spec.split.clone(), roles);
+            let next = next.with_door(spec.admission.clone(), pool.door());
             seat.take(Arc::new(next));
             changes.pools_changed.push(model.clone());
         }
@@ -264,7 +310,8 @@ fn seat_pool(
         let state = PoolState::new(selecting, prompts_of(&spec), spec.tokens);
         let (authorization, timeouts) = (spec.authorization.clone(), spec.timeouts);
         let pool = Pool::new(model.clone(), authorization, timeouts, engines, shared, state);
-        let pool = pool.with_states(states).with_door(spec.admission.clone(), None);
+        let pool = pool.with_states(states).with_split(spec.split.clone(), roles);
+        let pool = pool.with_door(spec.admission.clone(), None);
         changes.pools_added.push(model.clone());
         Arc::new(Seat::new(Arc::new(pool)))
     };
@@ -288,6 +335,7 @@ fn is_another(known: &PoolSpec, spec: &PoolSpec) -> bool {
         identity: _,
         timeouts,
         admission,
+        split,
         // So are others in their place; their states are looked at, and the rest is the engines'.
         endpoints: _,
     } = known;
@@ -297,6 +345,7 @@ fn is_another(known: &PoolSpec, spec: &PoolSpec) -> bool {
         || *tokens != spec.tokens
         || *timeouts != spec.timeouts
         || *admission != spec.admission
+        || *split != spec.split
 }
 
 /// What a pool goes on with: all of it but what depends on settings that changed.
@@ -343,6 +392,12 @@ fn selecting_of(spec: &PoolSpec, seed: u64, log: Option<&DecisionLog>) -> Select
 fn states_of(spec: &PoolSpec) -> Vec<(Authority, AdminState)> {
     let told = spec.endpoints.iter().filter(|endpoint| endpoint.state != AdminState::Active);
     told.map(|endpoint| (endpoint.origin.authority().clone(), endpoint.state)).collect()
+}
+
+/// The engines with a part in requests that are split.
+fn roles_of(spec: &PoolSpec) -> HashMap<Authority, Role> {
+    let told = spec.endpoints.iter().filter(|endpoint| endpoint.part.role != Role::Unified);
+    told.map(|endpoint| (endpoint.origin.authority().clone(), endpoint.part.role)).collect()
 }
 
 fn prompts_of(spec: &PoolSpec) -> ModelPrompts {

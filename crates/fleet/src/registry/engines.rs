@@ -9,7 +9,7 @@ use kvasir_upstream::Origin;
 use super::FleetError;
 use crate::identity::BlockIdentity;
 use crate::ranks::Configured;
-use crate::spec::{EventSpec, PoolSpec, RankAddressing};
+use crate::spec::{EventSpec, Part, PoolSpec, RankAddressing};
 
 /// What all pools together say of one engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +19,7 @@ pub(super) struct EngineSpec {
     pub(super) identity: BlockIdentity,
     pub(super) configured: Configured,
     pub(super) weight: u32,
+    pub(super) part: Part,
     pub(super) events: Option<EventSpec>,
     pub(super) poll: bool,
     pub(super) authorization: Option<HeaderValue>,
@@ -48,6 +49,7 @@ pub(super) fn engine_specs(pools: &[PoolSpec]) -> Result<Vec<Wanted>, FleetError
                         identity: pool.identity.clone(),
                         configured,
                         weight: spec.weight,
+                        part: spec.part.clone(),
                         events: None,
                         poll: false,
                         authorization: None,
@@ -66,7 +68,8 @@ pub(super) fn engine_specs(pools: &[PoolSpec]) -> Result<Vec<Wanted>, FleetError
             if engine.origin != spec.origin {
                 return Err(FleetError::Connections(spec.origin.to_string()));
             }
-            if engine.weight != spec.weight || engine.configured != configured {
+            let settings = (engine.weight, engine.configured, &engine.part);
+            if settings != (spec.weight, configured, &spec.part) {
                 return Err(FleetError::Settings(authority.to_string()));
             }
             engine.events = engine.events.take().or_else(|| spec.events.clone());

@@ -20,6 +20,7 @@ use crate::spec::{
 mod carried;
 mod changed;
 mod retired;
+mod split;
 
 /// Where nobody listens.
 fn authority(number: u16) -> Authority {
@@ -41,6 +42,7 @@ fn pool(model: &str, engines: impl IntoIterator<Item = u16>) -> PoolSpec {
         identity: BlockIdentity::Tokens,
         timeouts: Timeouts::default(),
         admission: None,
+        split: None,
         endpoints: engines.into_iter().map(endpoint).collect(),
     }
 }

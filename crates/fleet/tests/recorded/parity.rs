@@ -62,6 +62,7 @@ impl Scene {
             identity: kvasir_fleet::BlockIdentity::Tokens,
             timeouts: kvasir_fleet::Timeouts::default(),
             admission: None,
+            split: None,
             endpoints: vec![EndpointSpec::at(authority)],
         };
         let spec = FleetSpec {

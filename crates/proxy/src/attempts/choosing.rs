@@ -29,8 +29,17 @@ impl Tries<'_> {
         waited: Option<Duration>,
     ) -> Result<Chosen, NoRoom> {
         let evidence = self.plan.evidence_in(pool, waited);
+        let evidence = if self.split.whole.is_some() { evidence.not_split() } else { evidence };
+        let model = &self.plan.model;
         match owner(self.plan, pool, &evidence, tried) {
-            None | Some(Err(NoRoom::Nobody)) => pool.choose(&self.plan.model, &evidence, tried),
+            None | Some(Err(NoRoom::Nobody)) if self.split.has_hand() => {
+                match pool.choose_decode(model, &evidence, tried) {
+                    // Somebody may be there who can do all of it.
+                    Err(NoRoom::Nobody) => pool.choose(model, &evidence.not_split(), tried),
+                    found => found,
+                }
+            }
+            None | Some(Err(NoRoom::Nobody)) => pool.choose(model, &evidence, tried),
             Some(found) => found,
         }
     }
@@ -55,6 +64,11 @@ impl Tries<'_> {
         if let Some(time) = busy.filter(|time| self.is_worth_waiting(*time)) {
             self.wait(time).await;
             return self.choose(&[]).ok();
+        }
+        if self.split.recompute_here() {
+            // The others were tried.
+            let others = self.tried.split_last().map(|(_, others)| others.to_vec());
+            return self.choose(&others.unwrap_or_default()).ok();
         }
         let broke_once = self.cause == Some(Cause::Broke) && self.faults == 1 && self.broke_soon;
         if broke_once { self.choose(&[]).ok() } else { None }
@@ -87,7 +101,9 @@ impl Tries<'_> {
         let others = pool.members().iter().any(is_other)
             // Others do not have what it goes on from.
             && self.plan.owner.is_none();
-        let has = others || retry_after.is_some_and(|time| self.is_worth_waiting(time));
+        let has = others
+            || self.split.may_recompute_here()
+            || retry_after.is_some_and(|time| self.is_worth_waiting(time));
         if !has {
             self.log.no_retry = Some("no_endpoint");
         }

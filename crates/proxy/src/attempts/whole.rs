@@ -9,13 +9,15 @@ use http::header::CONTENT_TYPE;
 use http::response::Parts;
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
-use kvasir_upstream::{AnswerStream, root_cause};
+use kvasir_upstream::{AnswerStream, Broken, root_cause};
 
 use super::Answered;
 use crate::relay::Break;
 
 /// Longer answers pass as they come.
 const MOST_HELD: u64 = 1 << 20;
+/// The same of answers with a number that is to be changed.
+const MOST_MERGED: u64 = 16 << 20;
 
 /// Why an answer is not complete.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,29 +57,74 @@ pub(super) async fn complete(
     idle: Duration,
     deadline: Option<Instant>,
 ) -> Result<(), Incomplete> {
+    let merges = answered.cached().is_some();
     let Some(rest) = &mut answered.rest else { return Ok(()) };
     let length = rest.size_hint().exact();
-    if rest.is_end_stream() || !is_json(&answered.head) {
+    if rest.is_end_stream() {
+        // All of it came with the head.
+        answered.rest = None;
         return Ok(());
     }
-    let Some(length) = length.filter(|length| *length <= MOST_HELD) else { return Ok(()) };
-    let first = answered.first.take().and_then(|frame| frame.into_data().ok()).unwrap_or_default();
-    let mut whole = BytesMut::with_capacity(first.len() + usize::try_from(length).unwrap_or(0));
-    whole.extend_from_slice(&first);
-    while let Some(data) = next(rest, idle, deadline).await? {
-        whole.extend_from_slice(&data);
+    if !is_json(&answered.head) {
+        return Ok(());
     }
-    let read = whole.len().saturating_sub(first.len());
-    if read as u64 != length {
+    let most = if merges { MOST_MERGED } else { MOST_HELD };
+    if length.map_or(!merges, |length| length > most) {
+        return Ok(());
+    }
+    let first = answered.first.take().and_then(|frame| frame.into_data().ok()).unwrap_or_default();
+    let told = length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+    let mut whole = BytesMut::with_capacity(first.len() + told);
+    whole.extend_from_slice(&first);
+    let mut is_long = false;
+    while !is_long && let Some(data) = next(rest, idle, deadline).await? {
+        whole.extend_from_slice(&data);
+        is_long = whole.len() as u64 > most && length.is_none();
+    }
+    let read = whole.len().saturating_sub(first.len()) as u64;
+    if let Some(length) = length.filter(|length| *length != read) {
         return Err(Incomplete::Broke(format!("{read} bytes came of {length} that were told")));
     }
-    answered.rest = None;
+    if !is_long {
+        answered.rest = None;
+    }
     answered.first = (!whole.is_empty()).then(|| Frame::data(whole.freeze()));
     Ok(())
 }
 
+/// An answer that is read for our own use.
+pub(super) enum Gathered {
+    Whole(Bytes),
+    /// It has more bytes than are read.
+    Long,
+}
+
+/// Reads an answer, at most so many bytes of it, until then.
+///
+/// # Errors
+/// The connection broke; `None` where it is late.
+pub(super) async fn gather(
+    first: Option<Bytes>,
+    mut rest: AnswerStream,
+    most: usize,
+    until: Instant,
+) -> Result<Gathered, Option<Broken>> {
+    let mut read = BytesMut::from(first.unwrap_or_default());
+    loop {
+        let frame = tokio::time::timeout_at(until.into(), rest.frame()).await.map_err(|_| None)?;
+        match frame {
+            None => return Ok(Gathered::Whole(read.freeze())),
+            Some(Err(broken)) => return Err(Some(broken)),
+            Some(Ok(frame)) => read.extend_from_slice(&frame.into_data().unwrap_or_default()),
+        }
+        if read.len() > most {
+            return Ok(Gathered::Long);
+        }
+    }
+}
+
 /// Half a document of JSON is of no use to anybody; half of a sound is.
-fn is_json(head: &Parts) -> bool {
+pub(super) fn is_json(head: &Parts) -> bool {
     let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let json: &[u8] = b"application/json";
     kind.and_then(|kind| kind.get(..json.len())).is_some_and(|kind| kind.eq_ignore_ascii_case(json))

@@ -18,6 +18,7 @@ async fn ids_of_a_header_are_never_exact_and_no_more_than_the_limit() {
         identity: BlockIdentity::Tokens,
         timeouts: kvasir_fleet::Timeouts::default(),
         admission: None,
+        split: None,
         endpoints: Vec::new(),
     };
     let spec = FleetSpec {

@@ -10,6 +10,7 @@ use http::Uri;
 use serde_json::{Value, json};
 
 use super::record::{Attempt, Choice, Decided, Ended, Pattern, Record};
+use crate::split::Leg;
 
 const INTERNAL: u8 = 1;
 const SERVER: u8 = 2;
@@ -71,6 +72,8 @@ impl Maker<'_> {
         attributes.number_of("kvasir.reported_cached_tokens", ended.reported_cached_tokens);
         attributes.text("kvasir.request_id", &ended.request_id);
         attributes.some("kvasir.endpoint", ended.endpoint.as_deref());
+        attributes.some("kvasir.plan", ended.plan);
+        attributes.some("kvasir.prefill_endpoint", ended.prefill_endpoint.as_deref());
         attributes.decided(ended.decision);
         attributes.text("kvasir.outcome", ended.outcome);
         attributes.number("kvasir.attempts", ended.attempts.into());
@@ -128,8 +131,11 @@ impl Maker<'_> {
         attributes.server(&attempt.url);
         attributes.number_of("kvasir.rank", attempt.rank.map(u64::from));
         attributes.number_of("http.response.status_code", attempt.status.map(u64::from));
-        if place > 0 {
-            attributes.number("http.request.resend_count", place as u64);
+        attributes.some("kvasir.leg", attempt.leg.map(Leg::as_str));
+        let before = self.record.attempts.get(..place).unwrap_or_default();
+        let resent = before.iter().filter(|earlier| earlier.leg == attempt.leg).count();
+        if resent > 0 {
+            attributes.number("http.request.resend_count", resent as u64);
         }
         let status = attempt.status.filter(|status| *status >= 400).map(|code| code.to_string());
         let broken = self.ended.broken.filter(|_| is_last);

@@ -6,6 +6,7 @@ use kvasir_fleet::{Decision, Endpoint};
 
 use super::Step;
 use super::context::Context;
+use crate::split::Leg;
 
 /// Engines of one request that get spans. Further ones are attempted without.
 const MOST_ATTEMPTS: usize = 32;
@@ -71,6 +72,8 @@ pub(super) struct Attempt {
     pub(super) id: u64,
     pub(super) url: String,
     pub(super) rank: Option<u32>,
+    /// Its part in a split request.
+    pub(super) leg: Option<Leg>,
     pub(super) phase: Phase,
     pub(super) status: Option<u16>,
     pub(super) first_data: Option<Instant>,
@@ -88,6 +91,10 @@ pub(crate) struct Ended {
     pub(crate) request_id: String,
     pub(crate) model: Option<String>,
     pub(crate) endpoint: Option<String>,
+    /// Where the prompt of a split request was computed.
+    pub(crate) prefill_endpoint: Option<String>,
+    /// How it was served, in pools that split requests.
+    pub(crate) plan: Option<&'static str>,
     /// 0 where nothing was answered.
     pub(crate) status: u16,
     pub(crate) outcome: &'static str,
@@ -152,6 +159,7 @@ impl Record {
         id: u64,
         endpoint: &Endpoint,
         decision: &Decision,
+        leg: Option<Leg>,
         now: Instant,
     ) -> String {
         if self.attempts.len() < MOST_ATTEMPTS {
@@ -161,7 +169,7 @@ impl Record {
             let (url, rank) = (cut(endpoint.url()), endpoint.rank());
             let phase = Phase::from(now);
             let (status, first_data, error) = (None, None, None);
-            self.attempts.push(Attempt { id, url, rank, phase, status, first_data, error });
+            self.attempts.push(Attempt { id, url, rank, leg, phase, status, first_data, error });
         }
         self.context.header(id)
     }
@@ -176,6 +184,15 @@ impl Record {
         if let Some(attempt) = self.open_attempt() {
             attempt.phase.ended = Some(now);
             attempt.error = Some((phase, cut(why)));
+        }
+    }
+
+    pub(super) fn aborted(&mut self, leg: Leg, now: Instant) {
+        let is_it =
+            |attempt: &&mut Attempt| attempt.leg == Some(leg) && attempt.phase.ended.is_none();
+        if let Some(attempt) = self.attempts.iter_mut().rev().find(is_it) {
+            attempt.phase.ended = Some(now);
+            attempt.error = Some(("aborted", "the other leg failed".to_owned()));
         }
     }
 
@@ -201,9 +218,9 @@ impl Record {
         (wall + after).saturating_sub(instant.saturating_duration_since(at).as_nanos())
     }
 
-    /// The last attempt, where it has not ended.
+    /// The last attempt that has not ended: of legs that go on at once, the other one where one has.
     fn open_attempt(&mut self) -> Option<&mut Attempt> {
-        self.attempts.last_mut().filter(|attempt| attempt.phase.ended.is_none())
+        self.attempts.iter_mut().rev().find(|attempt| attempt.phase.ended.is_none())
     }
 }
 

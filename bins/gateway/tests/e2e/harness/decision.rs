@@ -24,6 +24,10 @@ pub(crate) struct Decision {
     pub(crate) id: Option<u64>,
     /// Why the pool's policy had no say, where it told.
     pub(crate) miss: Option<String>,
+    /// How it was served, in pools that split requests.
+    pub(crate) plan: Option<String>,
+    /// Tokens that the prefill endpoint of a split request was credited with.
+    pub(crate) prefill_overlap: Option<u64>,
 }
 
 impl Decision {
@@ -49,6 +53,8 @@ impl Decision {
         fields.remove("detail");
         let id = fields.remove("decision").map(|id| id.parse().unwrap());
         let miss = fields.remove("miss").map(str::to_owned);
+        let plan = fields.remove("plan").map(str::to_owned);
+        let prefill_overlap = fields.remove("prefill_overlap").map(|text| text.parse().unwrap());
         let mut take = |key| fields.remove(key).unwrap_or_else(|| panic!("no {key} in {text}"));
         let decision = Self {
             endpoint: header("x-kvasir-endpoint").to_owned(),
@@ -63,6 +69,8 @@ impl Decision {
             trust: take("trust").to_owned(),
             id,
             miss,
+            plan,
+            prefill_overlap,
         };
         assert!(fields.is_empty(), "unknown fields in {text}");
         decision

@@ -8,6 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::ask::Ask;
 use crate::FinishReason;
+use crate::server::disagg::legs::Left;
+use crate::server::disagg::params::Leg;
 use crate::server::text::word;
 
 /// What the engine has made of one request so far.
@@ -19,6 +21,7 @@ pub(in crate::server) struct Answer {
     /// Of the first result, which streams report.
     first_cached: Option<usize>,
     unfinished: usize,
+    left: Left,
 }
 
 /// What all bodies of one answer share.
@@ -49,8 +52,31 @@ impl Answer {
             choices: vec![Choice::default(); unfinished],
             first_cached: None,
             unfinished,
+            left: Left::Nothing,
             ask,
         }
+    }
+
+    /// The prompt has been left for another engine.
+    pub(in crate::server) fn leaves(&mut self, left: Left) {
+        self.left = left;
+    }
+
+    /// vLLM's name for the first prompt of the request, less its random end.
+    pub(in crate::server) fn internal_id(&self) -> String {
+        match self.ask.api {
+            Api::Chat => format!("chatcmpl-{}", self.head.id),
+            _ => format!("cmpl-{}-0", self.head.id),
+        }
+    }
+
+    /// The word for why a choice ends.
+    fn reason(&self, finished: Option<FinishReason>) -> Option<&'static str> {
+        finished.map(|reason| match reason {
+            // TensorRT-LLM's.
+            FinishReason::Length if self.ask.goes_on => "not_finished",
+            reason => reason.as_str(),
+        })
     }
 
     /// Whether every choice has ended.
@@ -92,7 +118,7 @@ impl Answer {
         let ids = |tokens: &[u32]| self.ask.return_token_ids.then(|| tokens.to_vec());
         let prompt_ids = if first { ids(self.ask.prompt(index)) } else { None };
         let mut choice = json!({"index": index});
-        let reason = finished.map(FinishReason::as_str);
+        let reason = self.reason(finished);
         match self.ask.api {
             Api::Chat => {
                 choice["delta"] = json!({"content": word(token)});
@@ -187,7 +213,13 @@ impl Answer {
                 add("prompt_text", Value::Null);
             }
         }
-        add("kv_transfer_params", Value::Null);
+        add(
+            "kv_transfer_params",
+            match &self.left {
+                Left::Body(params) => params.clone(),
+                _ => Value::Null,
+            },
+        );
         if self.head.modern {
             add("ec_transfer_params", Value::Null);
             add("metrics", Value::Null);
@@ -213,7 +245,7 @@ impl Answer {
             add("text", json!(text));
         }
         add("logprobs", Value::Null);
-        add("finish_reason", json!(choice.finished.map(FinishReason::as_str)));
+        add("finish_reason", json!(self.reason(choice.finished)));
         add("stop_reason", Value::Null);
         add("token_ids", ids(&choice.tokens));
         if self.ask.api != Api::Chat {
@@ -222,6 +254,9 @@ impl Answer {
         }
         if self.head.modern {
             add("routed_experts", Value::Null);
+        }
+        if let Left::Choice(params) = &self.left {
+            add("disaggregated_params", params.clone());
         }
         Value::Object(body)
     }
@@ -233,7 +268,9 @@ impl Answer {
         let reported = self.head.report_cached_tokens;
         total["prompt_tokens_details"] = if reported && self.head.modern {
             let block = self.head.block_size;
-            let created = (self.ask.prompt(0).len() / block * block).saturating_sub(cached);
+            let computed_here = !matches!(self.ask.leg, Leg::Decode(_));
+            let filled = if computed_here { self.ask.prompt(0).len() / block * block } else { 0 };
+            let created = filled.saturating_sub(cached);
             let created = (self.ask.api == Api::Chat).then_some(created);
             json!({"cached_tokens": cached, "created_cache_tokens": created,
                 "multimodal_tokens": null})

@@ -5,6 +5,8 @@ use kvasir_kv_hash::vllm::Lora;
 use kvasir_prompt::Api;
 use serde_json::Value;
 
+use crate::server::disagg::config::EngineKind;
+use crate::server::disagg::params::{Leg, Prefill};
 use crate::server::refusal::Refusal;
 use crate::server::state::State;
 
@@ -56,6 +58,10 @@ pub(in crate::server) struct Ask {
     pub(super) cache_salt: Option<String>,
     pub(super) session_id: Option<String>,
     pub(super) ignored: Vec<&'static str>,
+    /// Its part in prefill/decode disaggregation.
+    pub(super) leg: Leg,
+    /// It ends after a token, and would go on elsewhere.
+    pub(super) goes_on: bool,
 }
 
 impl Ask {
@@ -99,11 +105,14 @@ impl Ask {
             let message = format!("{sequences} sequences are more than {MAX_SEQUENCES}.");
             return Err(Refusal::bad(message).of("n"));
         }
+        let leg = Leg::read(state, &fields, prompts.len(), n)?;
+        let mut max_tokens = budgets(state, &prompts, limit)?;
+        let goes_on = shorten(&leg, &mut max_tokens);
         Ok(Self {
             api,
             model,
             lora,
-            max_tokens: budgets(state, &prompts, limit)?,
+            max_tokens,
             prompts,
             n,
             stream,
@@ -114,7 +123,9 @@ impl Ask {
             return_token_ids: fields.flag("return_token_ids")?,
             cache_salt: salt,
             session_id: fields.text("session_id")?,
-            ignored: IGNORED.into_iter().filter(|name| fields.is_asked(name)).collect(),
+            ignored: ignored(state, &fields),
+            leg,
+            goes_on,
         })
     }
 
@@ -132,6 +143,28 @@ impl Ask {
     pub(super) fn prompt(&self, choice: usize) -> &[u32] {
         self.prompts.get(choice / self.n).map_or(&[], Vec::as_slice)
     }
+}
+
+/// The fields that were asked for in vain.
+fn ignored(state: &State, fields: &Fields<'_>) -> Vec<&'static str> {
+    let of_pd: &[&'static str] = match (state.config.pd.role, state.config.kind) {
+        (None, EngineKind::Vllm) => &["kv_transfer_params"],
+        (None, EngineKind::Sglang) => &["bootstrap_room"],
+        _ => &[],
+    };
+    let names = IGNORED.iter().chain(of_pd).copied();
+    names.filter(|name| fields.is_asked(name)).collect()
+}
+
+/// SGLang's and TensorRT-LLM's prefill legs make one token, whatever is asked for; says whether
+/// that is less. vLLM's are told so by the client.
+fn shorten(leg: &Leg, max_tokens: &mut [usize]) -> bool {
+    if !matches!(leg, Leg::Prefill(Prefill::Room(_) | Prefill::Context(_))) {
+        return false;
+    }
+    let more = max_tokens.iter().any(|tokens| *tokens > 1);
+    max_tokens.fill(1);
+    more && matches!(leg, Leg::Prefill(Prefill::Context(_)))
 }
 
 /// A body as a JSON object.

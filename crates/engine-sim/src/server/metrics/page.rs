@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{Histogram, HttpCounters, RankMetrics};
+use super::{Histogram, HttpCounters, RankMetrics, others};
 use crate::EngineConfig;
+use crate::server::disagg::Counts;
+use crate::server::disagg::config::EngineKind;
 
 /// What the page is made of.
 #[derive(Debug)]
@@ -15,10 +17,34 @@ pub(in crate::server) struct Page<'a> {
     pub(in crate::server) has_adapters: bool,
     pub(in crate::server) ranks: &'a [RankMetrics],
     pub(in crate::server) http: &'a HttpCounters,
+    pub(in crate::server) kind: EngineKind,
+    /// Where there is a connector.
+    pub(in crate::server) disagg: Option<Counts>,
 }
 
 /// Writes the page.
 pub(in crate::server) fn render(page: &Page<'_>) -> String {
+    let mut out = match page.kind {
+        EngineKind::Vllm => vllm(page),
+        EngineKind::Sglang => others::sglang(page),
+        EngineKind::TrtLlm => others::trtllm(page),
+    };
+    if let Some(counts) = page.disagg {
+        for (name, kind, value) in [
+            ("sim_leases", "gauge", counts.leases as u64),
+            ("sim_rooms", "gauge", counts.rooms as u64),
+            ("sim_pulls", "gauge", counts.pulls as u64),
+            ("sim_leases_expired_total", "counter", counts.expired),
+            ("sim_transfers_failed_total", "counter", counts.failed),
+            ("sim_tokens_pulled_total", "counter", counts.pulled_tokens),
+        ] {
+            let _ = writeln!(out, "# TYPE {name} {kind}\n{name} {:?}", value as f64);
+        }
+    }
+    out
+}
+
+fn vllm(page: &Page<'_>) -> String {
     let mut out = Writer { out: String::with_capacity(16 << 10), page };
     out.head(
         "process_start_time_seconds",
@@ -28,6 +54,7 @@ pub(in crate::server) fn render(page: &Page<'_>) -> String {
     out.line("process_start_time_seconds", "", page.started);
     gauges(&mut out);
     counters(&mut out);
+    connector(&mut out);
     histograms(&mut out);
     adapters(&mut out);
     cache_config(&mut out);
@@ -176,6 +203,35 @@ fn counters(out: &mut Writer<'_>) {
         ("finished_reason=\"repetition\",", "", &|_| 0.0),
     ];
     out.split_counter("request_success", "Count of successfully processed requests.", &parts);
+}
+
+/// What a KV connector counts; that of NIXL on rank 0, for the ranks share one.
+fn connector(out: &mut Writer<'_>) {
+    let external = "External prefix cache queries from KV connector cross-instance cache sharing, \
+                    in terms of number of queried tokens.";
+    let connected = u64::from(out.page.disagg.is_some());
+    out.counter("external_prefix_cache_queries", external, |m| {
+        connected * m.stats.external_queries
+    });
+    let hits = "External prefix cache hits from KV connector cross-instance cache sharing, in \
+                terms of number of cached tokens.";
+    out.counter("external_prefix_cache_hits", hits, |m| m.stats.external_hits);
+    let Some(counts) = out.page.disagg else { return };
+    for (name, help, value) in [
+        (
+            "nixl_num_kv_expired_reqs",
+            "Number of requests that had their KV expire.",
+            counts.expired,
+        ),
+        ("nixl_num_failed_transfers", "Number of failed NIXL KV Cache transfers.", counts.failed),
+    ] {
+        let name = format!("vllm:{name}_total");
+        out.head(&name, help, "counter");
+        for rank in 0..out.page.ranks.len() {
+            let labels = labels(rank, out.page.model, "", "");
+            out.line(&name, &labels, if rank == 0 { value as f64 } else { 0.0 });
+        }
+    }
 }
 
 fn histograms(out: &mut Writer<'_>) {

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Command, Generated, Shared, Submission};
+use super::{Command, Generated, Hold, Shared, Submission};
 use crate::server::metrics::{Finished, RankMetrics, unix_seconds};
 use crate::server::publisher::Publisher;
-use crate::{Engine, EventFormat, Output, RequestId, StepOutcome};
+use crate::{Engine, EventFormat, Held, Output, RequestId, StepOutcome};
 
 /// A step that begins this much late or less makes up for it, so that waking up late does not
 /// slow the engine down.
@@ -119,6 +119,17 @@ impl Worker {
                     self.end(id);
                 }
             }
+            Command::Release(id) => {
+                self.engine.release_held(id);
+            }
+            Command::Resident(request, answer) => {
+                let block = self.engine.config().block_size;
+                let most = request.prompt.len().saturating_sub(1) / block;
+                let hashes = self.engine.block_hashes(*request).unwrap_or_default();
+                let found = self.engine.resident_prefix(&hashes).min(most);
+                let caching = self.engine.config().enable_prefix_caching;
+                let _ = answer.send(if caching { found * block } else { 0 });
+            }
             Command::Reset { running_too, answer } => {
                 let done = if running_too {
                     self.engine.reset_prefix_cache_and_requests()
@@ -186,8 +197,12 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         let mut metrics = shared.metrics.lock();
         metrics.stepped(*self.engine.stats(), &step, lost);
+        let hold = |held: Held| (held.id, Hold::new(Arc::clone(&self.shared), held));
+        // Those nobody takes out are released.
+        let mut holds: HashMap<RequestId, Hold> = step.held.into_iter().map(hold).collect();
         for output in step.outputs {
-            self.hand_out(output, now, &mut metrics);
+            let hold = output.finished.and_then(|_| holds.remove(&output.id));
+            self.hand_out(output, hold, now, &mut metrics);
         }
         metrics.running_adapters(self.adapters());
     }
@@ -210,7 +225,13 @@ impl Worker {
         queued
     }
 
-    fn hand_out(&mut self, output: Output, now: Instant, metrics: &mut RankMetrics) {
+    fn hand_out(
+        &mut self,
+        output: Output,
+        hold: Option<Hold>,
+        now: Instant,
+        metrics: &mut RankMetrics,
+    ) {
         let Some(sink) = self.sinks.get_mut(&output.id) else { return };
         let of = &sink.submission;
         match sink.first {
@@ -228,6 +249,7 @@ impl Worker {
             token: output.token,
             finished: output.finished,
             cached_tokens: output.cached_tokens,
+            hold,
         });
         let Some(reason) = output.finished else { return };
         let Some(Sink { submission, first, tokens, .. }) = self.end(output.id) else { return };

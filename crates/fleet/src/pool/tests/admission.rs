@@ -10,22 +10,22 @@ use crate::admission::{
     AdmissionSpec, Asker, EndpointLimits, Limits as AdmissionLimits, Most, NoRoom, QueueSpec,
 };
 
-fn requests(most: u32) -> Most {
+pub(super) fn requests(most: u32) -> Most {
     Most { requests: Some(most), prefill_tokens: None }
 }
 
-fn tokens(most: u64) -> Most {
+pub(super) fn tokens(most: u64) -> Most {
     Most { requests: None, prefill_tokens: Some(most) }
 }
 
-fn each(most: Most) -> AdmissionLimits {
+pub(super) fn each(most: Most) -> AdmissionLimits {
     AdmissionLimits {
         endpoint: EndpointLimits { most, kv_usage: None },
         ..AdmissionLimits::default()
     }
 }
 
-fn behind(pool: Pool, limits: AdmissionLimits) -> Pool {
+pub(super) fn behind(pool: Pool, limits: AdmissionLimits) -> Pool {
     pool.with_door(Some(spec_of(limits)), None)
 }
 

@@ -78,6 +78,7 @@ impl Scene {
             identity: BlockIdentity::Tokens,
             timeouts: crate::Timeouts::default(),
             admission: None,
+            split: None,
             endpoints: vec![endpoint],
         };
         let spec = FleetSpec {

@@ -30,6 +30,8 @@ fn ended(started: Instant) -> Ended {
         request_id: "req-1".into(),
         model: Some("tiny".into()),
         endpoint: Some("http://b:8000".into()),
+        prefill_endpoint: None,
+        plan: None,
         status: 200,
         outcome: "complete",
         broken: None,
@@ -79,7 +81,16 @@ fn a_retried_request_is_what_the_golden_says() {
         record.choices.last_mut().unwrap().decision = Some(decided(at));
         let phase = Phase { began: began + ms(at + 1), ended: None };
         let (url, status, first_data, error) = (url.to_owned(), None, None, None);
-        record.attempts.push(Attempt { id, url, rank: None, phase, status, first_data, error });
+        record.attempts.push(Attempt {
+            id,
+            url,
+            rank: None,
+            leg: None,
+            phase,
+            status,
+            first_data,
+            error,
+        });
         match id {
             0xa1 => record.failed("broke", "connection reset by peer", began + ms(9)),
             _ => record.answered(200, began + ms(20)),
@@ -101,7 +112,16 @@ fn an_answer_that_breaks_is_an_error_of_server_and_engine() {
     let phase = Phase { began, ended: None };
     let url = "https://[::1]".to_owned();
     let (status, first_data, error) = (None, None, None);
-    record.attempts.push(Attempt { id: 7, url, rank: Some(3), phase, status, first_data, error });
+    record.attempts.push(Attempt {
+        id: 7,
+        url,
+        rank: Some(3),
+        leg: None,
+        phase,
+        status,
+        first_data,
+        error,
+    });
     record.answered(200, began);
     let broken = Some("engine_broke_off");
     record.end(Ended { outcome: "engine_broke_off", broken, ..ended(began) }, began + ms(1));

@@ -1,0 +1,170 @@
+//! The stages of a pool that splits requests.
+
+use super::{Decision, Members, Run, STICKY, Selection, Stage, pin};
+use crate::choice::Reason;
+use crate::pair::{Legs, PairPlan, PairSelect, Paired, Pairing, Role, SidesLeft, least_loaded};
+use crate::policy::{Moment, Policy};
+use crate::query::Query;
+use crate::sticky::Pins;
+
+/// One request on its way through the stages.
+struct Split<'a> {
+    run: Run<'a>,
+    pairing: &'a Pairing,
+    left: SidesLeft,
+}
+
+struct Found {
+    policy: &'static str,
+    paired: Paired,
+}
+
+/// Runs the stages; `None` when nobody can answer.
+pub(super) fn select(
+    selection: &mut Selection,
+    query: &Query<'_>,
+    members: &Members<'_>,
+    pairing: &Pairing,
+    moment: &mut Moment<'_>,
+) -> Option<Decision> {
+    let Selection { stages, shadow } = selection;
+    let places = (0..members.candidates.len()).collect();
+    let run = Run { query, members, places, notes: Vec::new() };
+    let mut split = Split { run, pairing, left: SidesLeft::of_all(members) };
+    let Found { policy, paired } =
+        stages.iter_mut().find_map(|stage| split.stage(stage, moment))?;
+    let shadow = shadow.as_mut().and_then(|(policy, rng)| {
+        split.choose(policy.as_mut(), &mut Moment { now: moment.now, rng })
+    });
+    // Where the prompt of a decode leg alone was computed, is not known here.
+    if pairing.legs != Legs::Decode {
+        pin(stages, query, members.candidates.get(paired.computes())?.id, moment);
+    }
+    let runner_up = paired.runner_up();
+    let Paired { plan, index, prefill, reason, detail, considered, scores } = paired;
+    Some(Decision {
+        index,
+        policy,
+        reason,
+        considered,
+        scores,
+        runner_up,
+        notes: split.run.notes,
+        detail,
+        shadow: shadow.map(|paired| paired.computes()),
+        plan: Some(plan),
+        prefill,
+    })
+}
+
+impl Split<'_> {
+    fn stage(&mut self, stage: &mut Stage, moment: &mut Moment<'_>) -> Option<Found> {
+        let candidates = self.run.members.candidates;
+        match stage {
+            Stage::Eligibility => {
+                let (left, outcome) = SidesLeft::eligible(self.run.members, self.pairing);
+                self.left = left;
+                self.note("eligibility", outcome);
+                None
+            }
+            Stage::Slo(slo) => {
+                let outcome = self.left.narrow(slo, candidates).as_str();
+                self.note("slo", outcome);
+                None
+            }
+            Stage::Stickiness(pins) => {
+                let (paired, outcome) = self.pinned(pins, moment);
+                self.note(STICKY, outcome);
+                paired.map(|paired| Found { policy: STICKY, paired })
+            }
+            Stage::Policy(policy) => {
+                let name = policy.name();
+                let paired = self.choose(policy.as_mut(), moment);
+                let outcome = paired.as_ref().map_or("no_say", |paired| paired.reason.as_str());
+                self.note(name, outcome);
+                if paired.is_none() {
+                    self.run.places = self.left.all();
+                    self.run.note_policy_miss(policy.as_mut());
+                }
+                paired.map(|paired| Found { policy: name, paired })
+            }
+        }
+    }
+
+    fn note(&mut self, stage: &'static str, outcome: &'static str) {
+        self.run.places = self.left.all();
+        self.run.note(stage, outcome);
+    }
+
+    /// The endpoint a conversation is pinned to, and one to answer where it only computes prompts.
+    fn pinned(&mut self, pins: &Pins, moment: &mut Moment<'_>) -> (Option<Paired>, &'static str) {
+        if self.pairing.legs == Legs::Decode {
+            return (None, "not_asked");
+        }
+        self.run.places = self.left.all();
+        let (choice, outcome) = self.run.pinned(pins, moment);
+        let Some(choice) = choice else { return (None, outcome) };
+        let place = self.run.places.get(choice.index).copied();
+        match place.and_then(|place| self.completed(place, moment)) {
+            Some((plan, index, prefill)) => {
+                let (considered, scores) = (vec![index], Vec::new());
+                let (reason, detail) = (choice.reason, choice.detail);
+                let paired = Paired { plan, index, prefill, reason, detail, considered, scores };
+                (Some(paired), outcome)
+            }
+            None => (None, "excluded"),
+        }
+    }
+
+    fn choose(&mut self, policy: &mut dyn Policy, moment: &mut Moment<'_>) -> Option<Paired> {
+        let sides = self.left.of(self.run.members.candidates);
+        if self.pairing.select == PairSelect::Cost
+            && let Some(paired) = policy.pair(self.run.query, &sides, self.pairing, moment)
+        {
+            return Some(paired);
+        }
+        if self.pairing.legs == Legs::Decode {
+            let index = least_loaded(&sides, self.pairing, moment.rng)?;
+            let (considered, scores) = (self.left.decode.clone(), Vec::new());
+            let (plan, reason) = (PairPlan::Split, Reason::LeastLoad);
+            return Some(Paired {
+                plan,
+                index,
+                prefill: None,
+                reason,
+                detail: "",
+                considered,
+                scores,
+            });
+        }
+        self.run.places = self.left.computing();
+        let choice = self.run.choose(policy, moment)?;
+        let place = *self.run.places.get(choice.index)?;
+        let (plan, index, prefill) = self.completed(place, moment)?;
+        let (reason, detail) = (choice.reason, choice.detail);
+        let (considered, scores) = (std::mem::take(&mut self.run.places), choice.scores);
+        Some(Paired { plan, index, prefill, reason, detail, considered, scores })
+    }
+
+    /// What is done where the endpoint at this place computes the prompt: the plan, who answers, and
+    /// who computes the prompt where that is another.
+    fn completed(
+        &self,
+        place: usize,
+        moment: &mut Moment<'_>,
+    ) -> Option<(PairPlan, usize, Option<usize>)> {
+        let candidates = self.run.members.candidates;
+        Some(match candidates.get(place)?.role {
+            Role::Unified => (PairPlan::Unified, place, None),
+            Role::Decode if !self.pairing.decode_computes() => return None,
+            Role::Decode if self.left.prefill.is_empty() => (PairPlan::NoPrefill, place, None),
+            Role::Decode => (PairPlan::DecodeHolds, place, None),
+            Role::Prefill if self.pairing.legs != Legs::Any => return None,
+            Role::Prefill => {
+                let sides = self.left.of(candidates);
+                let index = least_loaded(&sides, self.pairing, moment.rng)?;
+                (PairPlan::Split, index, Some(place))
+            }
+        })
+    }
+}

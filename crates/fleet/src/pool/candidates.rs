@@ -1,0 +1,101 @@
+//! What a choice is told of each endpoint.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use kvasir_balance::{Candidate, DEFAULT_TRANSFER_RATE, Load, Role, expected_rate};
+
+use super::Pool;
+use crate::endpoint::Endpoint;
+use crate::evidence::Evidence;
+use crate::load::LoadNow;
+
+impl Pool {
+    /// One endpoint as a choice sees it; whether requests are split.
+    pub(super) fn candidate(
+        &self,
+        place: usize,
+        evidence: &Evidence,
+        load: &LoadNow,
+        median_rate: f64,
+        now: Instant,
+        splits: bool,
+    ) -> Candidate {
+        let member = &evidence.endpoints[place];
+        let known = evidence.members[place];
+        let foreign = u64::from(member.foreign_waiting())
+            .saturating_mul(self.state.typical_prompt.load(Ordering::Relaxed));
+        let signals = member.signals();
+        let blocks = self.state.selecting.gathers().blocks;
+        let expected = expected_rate(median_rate, member.weight());
+        let age = member.load().age(now);
+        let (prefill_rate, fetch_rate) = member.rates().against(expected, age);
+        let split = self.split.as_ref().filter(|_| splits);
+        Candidate {
+            id: member.id(),
+            overlap: known.overlap,
+            pending: 0,
+            trust: known.trust,
+            load: Load {
+                in_flight: load.in_flight,
+                queued_prefill_tokens: load.queued_prefill_tokens.saturating_add(foreign),
+                recent_work: 0.0,
+                waiting: signals.waiting_requests(),
+                kv_usage: signals.kv_usage,
+            },
+            prefill_rate,
+            fetch_rate,
+            role: split.map_or(Role::Unified, |_| self.role(member)),
+            transfer_rate: split.map_or(DEFAULT_TRANSFER_RATE, |split| {
+                member.transfers().against(split.transfer_rate, age)
+            }),
+            ttft_ms: member.first_tokens().get(now),
+            weight: member.weight(),
+            capacity_blocks: if blocks { member.card().and_then(|card| card.blocks) } else { None },
+            resident_blocks: if blocks { member.resident_blocks() } else { None },
+            lmcache_occupancy: None,
+        }
+    }
+}
+
+/// How long its queue and the prompt itself take an endpoint, as predicted.
+#[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+pub(super) fn prefill_takes(candidate: &Candidate, evidence: &Evidence) -> Duration {
+    let computed = candidate.uncached(evidence.prompt_tokens);
+    let tokens = candidate.load.queued_prefill_tokens.saturating_add(computed);
+    let fetching = f64::from(candidate.fetched()) / candidate.fetch_rate.max(1.0);
+    let seconds = tokens as f64 / candidate.prefill_rate.max(1.0) + fetching;
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
+/// Its rate and capacity weight, if it was timed.
+fn timed(member: &Arc<Endpoint>) -> Option<(f64, u32)> {
+    Some((member.learned_prefill_rate()?, member.weight()))
+}
+
+/// What a full endpoint does.
+pub(super) fn median_rate(members: &[Arc<Endpoint>]) -> f64 {
+    kvasir_balance::median_rate(members.iter().filter_map(timed))
+}
+
+/// [`kvasir_balance::even_out`] among endpoints of one role: those of others are given other work.
+pub(super) fn even_out(candidates: &mut [Candidate], recent: &[(f64, f64)]) {
+    for role in Role::ALL {
+        let is_it = |place: &usize| candidates.get(*place).is_some_and(|one| one.role == role);
+        let places: Vec<usize> = (0..recent.len()).filter(is_it).collect();
+        if places.len() == candidates.len() {
+            return kvasir_balance::even_out(candidates, recent);
+        }
+        let mut side: Vec<Candidate> =
+            places.iter().filter_map(|place| candidates.get(*place).copied()).collect();
+        let of_side: Vec<(f64, f64)> =
+            places.iter().filter_map(|place| recent.get(*place).copied()).collect();
+        kvasir_balance::even_out(&mut side, &of_side);
+        for (place, one) in places.into_iter().zip(side) {
+            if let Some(candidate) = candidates.get_mut(place) {
+                *candidate = one;
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! A split request whose legs follow each other: the prefill engine answers where the prompt's blocks
+//! lie, and a decode engine goes on from there. It is tried at other decode engines as long as the
+//! blocks are kept; where they cannot be had a decode engine computes the prompt itself, which is named.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::StatusCode;
+use kvasir_fleet::{Decision, Endpoint, PairPlan, Protocol, Reservation, Role, SplitSettings};
+use kvasir_upstream::{Started, root_cause};
+
+use super::sending::Asked;
+use super::whole::{Gathered, gather};
+use super::{Answered, Cause, Tries};
+use crate::fault::Fault;
+use crate::forward::{Failure, Phase};
+use crate::refusal::ENGINE_BROKE;
+use crate::spans::Step;
+use crate::split::{self, Handed, Leg, Prefilled, Ride};
+
+/// The most that is read of a prefill engine's answer.
+const MOST_READ: usize = 1 << 20;
+
+/// Why, for people.
+const NO_PREFILL: &str =
+    "no prefill engine is there, and decode engines of SGLang compute no prompts";
+
+/// How far a split request has come.
+#[derive(Debug, Default)]
+pub(super) struct Split {
+    /// What a prefill engine handed over, as long as it may be of use.
+    hand: Option<Handed>,
+    /// Why one engine has to do all of it from now on.
+    pub(super) whole: Option<&'static str>,
+    /// The engine that could not fetch the blocks may compute the prompt, where nobody else is.
+    here: bool,
+    /// How many pairs got it at once.
+    pub(super) pairs: u32,
+}
+
+impl Split {
+    /// Whether a decode engine can go on from what was computed.
+    pub(super) fn has_hand(&self) -> bool {
+        self.hand.as_ref().is_some_and(Handed::is_live)
+    }
+
+    /// Whether the engine that failed may be asked once more, for all of it.
+    pub(super) fn may_recompute_here(&self) -> bool {
+        self.here
+    }
+
+    pub(super) fn recompute_here(&mut self) -> bool {
+        std::mem::take(&mut self.here)
+    }
+}
+
+impl Tries<'_> {
+    /// Sends both legs, by the protocol of the prefill engine.
+    pub(super) async fn split_up(
+        &mut self,
+        prefill: Reservation,
+        decode: Reservation,
+        decision: Decision,
+    ) -> Option<Answered> {
+        let pool = Arc::clone(&self.pool);
+        let (Some(settings), Some(protocol)) = (pool.split(), pool.protocol(prefill.endpoint()))
+        else {
+            // An engine that has not said yet what it is.
+            drop(prefill);
+            self.split.whole = Some("unknown_protocol");
+            return self.send_whole(decode, decision).await;
+        };
+        if protocol == Protocol::Sglang {
+            return self.pair(prefill, decode, decision, settings).await;
+        }
+        match self.prefill(prefill, &decision, settings, protocol).await? {
+            Prefix::Answer(answered) => Some(*answered),
+            Prefix::Handed(hand) => self.decode(decode, decision, hand, settings).await,
+            Prefix::Missing => self.send_whole(decode, decision).await,
+        }
+    }
+
+    /// One engine was chosen: for the decode leg, where the prompt is computed already, or for all of
+    /// it.
+    pub(super) async fn go_on(
+        &mut self,
+        reservation: Reservation,
+        decision: Decision,
+    ) -> Option<Answered> {
+        let pool = Arc::clone(&self.pool);
+        let decodes = pool.role(reservation.endpoint()) == Role::Decode;
+        let hand = self.split.hand.take().filter(|_| decodes);
+        match (hand, pool.split()) {
+            (Some(hand), Some(settings)) => {
+                self.decode(reservation, decision, hand, settings).await
+            }
+            _ => {
+                if decodes && self.cannot_compute(&reservation) {
+                    self.cause = Some(Cause::Connect);
+                    self.last_refusal.get_or_insert_with(|| (NO_PREFILL.to_owned(), Fault::Engine));
+                    self.tried.push(Arc::clone(reservation.endpoint()));
+                    return None;
+                }
+                if self.split.whole.is_none()
+                    && self.log.prefill_endpoint.is_some()
+                    && matches!(decision.plan, Some(PairPlan::NoPrefill | PairPlan::DecodeHolds))
+                {
+                    self.split.whole = Some("prefill_failed");
+                }
+                self.send_whole(reservation, decision).await
+            }
+        }
+    }
+
+    /// `SGLang`'s decode engines compute no prompts. What says by itself where its blocks lie is sent as
+    /// it is.
+    fn cannot_compute(&self, reservation: &Reservation) -> bool {
+        self.pool.protocol(reservation.endpoint()) == Some(Protocol::Sglang)
+            && self.plan.why_whole(&self.pool).is_none()
+    }
+
+    async fn prefill(
+        &mut self,
+        mut reservation: Reservation,
+        decision: &Decision,
+        settings: &SplitSettings,
+        protocol: Protocol,
+    ) -> Option<Prefix> {
+        let began = Instant::now();
+        let limit = settings.prefill_timeout;
+        let room = (protocol == Protocol::Trtllm).then(|| self.app.rooms.take());
+        let number = room.as_ref().map_or(0, |room| room.number);
+        let Some(body) = split::prefill_body(protocol, &self.plan.body, number) else {
+            return Some(Prefix::Missing);
+        };
+        let asked = Asked { body: &body, leg: Some(Leg::Prefill), limit: Some(limit) };
+        let started = self.ask(&mut reservation, decision, asked).await?;
+        if !started.head.status.is_success() {
+            let answered = self.answered(started, reservation, decision.clone()).await?;
+            return Some(Prefix::Answer(Box::new(answered)));
+        }
+        let until = began + limit;
+        let Started { head, first, rest } = started;
+        let first = first.and_then(|frame| frame.into_data().ok());
+        let answer = match gather(first, rest, MOST_READ, until).await {
+            Ok(Gathered::Whole(answer)) => answer,
+            // It is not read any further: the engine learns by it that nobody waits.
+            Ok(Gathered::Long) => Bytes::new(),
+            Err(broken) => {
+                self.prefix_broke(
+                    &mut reservation,
+                    broken.map(|broken| root_cause(&broken)),
+                    began,
+                );
+                return None;
+            }
+        };
+        reservation.answered();
+        reservation.first_data(true);
+        Leg::Prefill.took(began);
+        if let Some(judge) = &self.plan.judge
+            && let Some(side) = &decision.prefill
+        {
+            let usage = split::usage_of(&answer);
+            judge.judge_prefill(&reservation, side, self.log, usage);
+        }
+        self.log.note(Step::Held);
+        self.prefix_is_there();
+        let lease = |room| (reservation.lease(settings.lease), room);
+        match split::prefilled(protocol, &answer) {
+            Prefilled::Handed { params, cached } => {
+                let (lease, room) = lease(room);
+                Some(Prefix::Handed(Handed { params, cached, lease, protocol, _room: room }))
+            }
+            Prefilled::Finished => {
+                let api = self.plan.judge.as_ref().map(|judge| judge.api);
+                let streamed = self.log.stream;
+                let answered = split::finish(head, &answer, api, &self.plan.body, streamed);
+                let Some((head, first)) = answered else {
+                    self.params_missing();
+                    return Some(Prefix::Missing);
+                };
+                let endpoint = Arc::clone(lease(room).0.endpoint());
+                Some(Prefix::Answer(Box::new(Answered {
+                    head,
+                    first: Some(first),
+                    rest: None,
+                    endpoint,
+                    pool: Arc::clone(&self.pool),
+                    decision: decision.clone(),
+                    reservation: None,
+                    ride: None,
+                })))
+            }
+            Prefilled::Missing => {
+                self.params_missing();
+                Some(Prefix::Missing)
+            }
+        }
+    }
+
+    /// The decode leg. What was handed over stays for another one where this engine did not get to it.
+    async fn decode(
+        &mut self,
+        mut reservation: Reservation,
+        decision: Decision,
+        hand: Handed,
+        settings: &SplitSettings,
+    ) -> Option<Answered> {
+        if !hand.is_live() {
+            drop(hand);
+            self.split.whole = Some("lease_expired");
+            return self.send_whole(reservation, decision).await;
+        }
+        let Some(body) = split::decode_body(hand.protocol, &self.plan.body, &hand.params) else {
+            return self.send_whole(reservation, decision).await;
+        };
+        reservation.decode_begins();
+        let began = Instant::now();
+        // The first data of an answer that is not streamed comes when all of it was generated.
+        let limit = self.log.stream.then_some(settings.decode_timeout);
+        let asked = Asked { body: &body, leg: Some(Leg::Decode), limit };
+        let Some(started) = self.ask(&mut reservation, &decision, asked).await else {
+            self.split.hand = Some(hand);
+            return None;
+        };
+        Leg::Decode.took(began);
+        let status = started.head.status;
+        if status == StatusCode::INTERNAL_SERVER_ERROR {
+            // Engines say so where they could not fetch the blocks: nobody is sent for them again.
+            drop(hand);
+            self.split.whole = Some("transfer_failed");
+            self.split.here = true;
+            return self.answered(started, reservation, decision).await;
+        }
+        let cached = hand.cached;
+        if Cause::of(status).is_some() {
+            self.split.hand = Some(hand);
+        } else {
+            // It has fetched them, or never will.
+            drop(hand);
+        }
+        let mut answered = self.answered(started, reservation, decision).await?;
+        answered.ride = Some(Ride { cached, both: None });
+        Some(answered)
+    }
+
+    /// The prompt is computed, whatever failed before.
+    fn prefix_is_there(&mut self) {
+        self.count_retry("ok");
+        self.cause = None;
+        self.held = None;
+        self.last_break = None;
+        self.last_refusal = None;
+    }
+
+    fn params_missing(&mut self) {
+        self.split.whole = Some("params_missing");
+        let model = self.plan.resolved.pool.model().to_owned();
+        metrics::counter!("kvasir_pd_params_missing_total", "model" => model).increment(1);
+    }
+
+    /// A prefill engine began to answer, and did not come to its end. `why` is `None` where it took
+    /// too long.
+    fn prefix_broke(&mut self, reservation: &mut Reservation, why: Option<String>, began: Instant) {
+        let endpoint: Arc<Endpoint> = Arc::clone(reservation.endpoint());
+        let code = why.as_ref().map_or(Leg::Prefill.timeout(), |_| Phase::Broke.as_str());
+        let text = why.clone().unwrap_or_else(|| {
+            let took: Duration = began.elapsed();
+            Failure::late(took).why().to_owned()
+        });
+        reservation.faulted(&text);
+        self.note_failure(&endpoint, code, &text);
+        self.count_retry("failed");
+        self.cause = Some(Cause::Broke);
+        self.sent += 1;
+        self.taken += 1;
+        self.faults += 1;
+        self.broke_soon = false;
+        match why {
+            Some(why) => self.last_break = Some((ENGINE_BROKE, why)),
+            None => self.late = Some((code, text)),
+        }
+        self.tried.push(endpoint);
+    }
+}
+
+/// What came of a prefill leg.
+enum Prefix {
+    Handed(Handed),
+    /// To be passed on.
+    Answer(Box<Answered>),
+    /// Nothing to go on from.
+    Missing,
+}

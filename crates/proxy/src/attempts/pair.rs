@@ -1,0 +1,211 @@
+//! A split request whose legs are sent at once (`SGLang`): the client gets the decode engine's answer. One
+//! leg that fails ends the other one; once more it is tried, by another pair in another room.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::StatusCode;
+use kvasir_fleet::{Decision, Endpoint, Reservation, SplitSettings};
+use kvasir_upstream::Started;
+use tokio::sync::oneshot::Receiver;
+use tokio::time::timeout;
+
+use super::retry_after::retry_after;
+use super::{Answered, Cause, Tries};
+use crate::fault::Fault;
+use crate::forward::{Failure, Outgoing, attempt};
+use crate::split::{self, Bootstrap, Companion, Leg, PAIR_FAILED, PrefillEnd, Ride, Sending};
+
+/// Pairs that may get one request.
+pub(super) const MAX_PAIRS: u32 = 2;
+/// How long a decode leg that failed is held, to see whether its prefill leg did first.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// What came first.
+enum First {
+    Decode(Box<Result<Started, Failure>>),
+    Prefill(PrefillEnd),
+}
+
+impl Tries<'_> {
+    pub(super) async fn pair(
+        &mut self,
+        prefill: Reservation,
+        mut decode: Reservation,
+        decision: Decision,
+        settings: &SplitSettings,
+    ) -> Option<Answered> {
+        self.split.pairs += 1;
+        let (began, at) = (Instant::now(), Arc::clone(prefill.endpoint()));
+        let room = self.app.rooms.take();
+        let bootstrap = Bootstrap {
+            host: at.bootstrap_host(),
+            port: at.bootstrap_port().unwrap_or(settings.bootstrap_port),
+        };
+        let Some(body) = split::pair_body(&self.plan.body, &bootstrap, &room) else {
+            return self.send_whole(decode, decision).await;
+        };
+        self.begin(&at, &decision, Some(Leg::Prefill));
+        let sending = self.sending(body.clone(), settings.prefill_timeout);
+        let (companion, mut end) = Companion::send(sending, prefill, room);
+        self.begin(&Arc::clone(decode.endpoint()), &decision, Some(Leg::Decode));
+        let first = self.first(&decode, &body, &mut end, settings).await;
+        let begun = match first {
+            First::Decode(begun) => *begun,
+            First::Prefill(end) => {
+                drop((companion, decode));
+                self.abort(Leg::Decode);
+                return self.prefill_ended(at, end, decision, began.elapsed()).await;
+            }
+        };
+        let started = match begun {
+            Ok(started) => started,
+            Err(failure) => {
+                drop(companion);
+                self.fault(&mut decode, &failure);
+                let endpoint = Arc::clone(decode.endpoint());
+                self.failed(endpoint, &failure, began.elapsed(), Some(Leg::Decode));
+                self.abort(Leg::Prefill);
+                return None;
+            }
+        };
+        decode.endpoint().mark_reachable();
+        if let Some(trace) = &mut self.log.trace {
+            trace.answered(started.head.status.as_u16());
+        }
+        if !started.head.status.is_success() {
+            drop(companion);
+            self.abort(Leg::Prefill);
+            return self.answered(started, decode, decision).await;
+        }
+        Leg::Decode.took(began);
+        let mut answered = self.answered(started, decode, decision).await?;
+        answered.ride = Some(Ride { cached: None, both: Some(companion) });
+        Some(answered)
+    }
+
+    /// Waits for the decode leg's first data, or for what ends the pair before.
+    async fn first(
+        &self,
+        decode: &Reservation,
+        body: &Bytes,
+        end: &mut Receiver<PrefillEnd>,
+        settings: &SplitSettings,
+    ) -> First {
+        let endpoint: Arc<Endpoint> = Arc::clone(decode.endpoint());
+        let outgoing =
+            Outgoing { pool: &self.pool, endpoint: &endpoint, request: self.parts, body };
+        let (plan, limits) = (self.plan, self.settings.budget);
+        let may_repeat =
+            || plan.repeatable && plan.resolved.pool.retries().take(limits, Instant::now());
+        let mut sent = pin!(attempt(&self.app.upstream, outgoing, may_repeat, self.left()));
+        let mut computed = false;
+        // Its own time begins when the prompt is computed.
+        let limit = settings.decode_timeout;
+        let begun = loop {
+            let is_limited = computed && self.log.stream;
+            tokio::select! {
+                biased;
+                ended = &mut *end, if !computed => match ended {
+                    Ok(PrefillEnd::Computed) => computed = true,
+                    Ok(ended) => return First::Prefill(ended),
+                    Err(_) => return First::Prefill(PrefillEnd::Lost),
+                },
+                begun = &mut sent => break begun,
+                () = tokio::time::sleep(limit), if is_limited => break Err(Failure::late(limit)),
+            }
+        };
+        let failed = begun.as_ref().map_or(true, |started| started.head.status.is_server_error());
+        if failed && !computed {
+            // A decode leg fails because its prefill leg did, and may be the first to say so.
+            match timeout(GRACE, end).await {
+                Err(_) | Ok(Ok(PrefillEnd::Computed) | Err(_)) => {}
+                Ok(Ok(ended)) => return First::Prefill(ended),
+            }
+        }
+        First::Decode(Box::new(begun))
+    }
+
+    fn sending(&self, body: Bytes, limit: Duration) -> Sending {
+        Sending {
+            upstream: self.app.upstream.clone(),
+            pool: Arc::clone(&self.pool),
+            request: self.parts.clone(),
+            body,
+            repeatable: self.plan.repeatable,
+            limits: self.settings.budget,
+            left: self.left().map_or(limit, |left| left.min(limit)),
+        }
+    }
+
+    /// The prefill leg failed, or was answered with an error.
+    async fn prefill_ended(
+        &mut self,
+        at: Arc<Endpoint>,
+        end: PrefillEnd,
+        decision: Decision,
+        after: Duration,
+    ) -> Option<Answered> {
+        match end {
+            PrefillEnd::Computed | PrefillEnd::Lost => {
+                self.prefill_said_no(&at, Cause::Error, None, "its leg was lost");
+                None
+            }
+            PrefillEnd::Failed(failure, mut reservation) => {
+                self.fault(&mut reservation, &failure);
+                self.failed(at, &failure, after, Some(Leg::Prefill));
+                self.broke_soon = false;
+                if let Some((code, _)) = &mut self.last_break {
+                    *code = PAIR_FAILED;
+                }
+                None
+            }
+            PrefillEnd::Answered(started, mut reservation) => {
+                let status = started.head.status;
+                self.tell_where(&at, &decision);
+                if let Some(trace) = &mut self.log.trace {
+                    trace.answered(status.as_u16());
+                }
+                if !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS {
+                    return self.answered(*started, *reservation, decision).await;
+                }
+                let cause = Cause::of(status).unwrap_or(Cause::Error);
+                if cause == Cause::Error {
+                    reservation.faulted(status.as_str());
+                }
+                let wait = retry_after(&started.head.headers).filter(|_| cause == Cause::Busy);
+                let why = format!("the prefill engine answered {status}");
+                self.prefill_said_no(&at, cause, wait, &why);
+                None
+            }
+        }
+    }
+
+    fn prefill_said_no(
+        &mut self,
+        at: &Arc<Endpoint>,
+        cause: Cause,
+        wait: Option<Duration>,
+        why: &str,
+    ) {
+        self.said_no(at, cause, wait);
+        if let Some(trace) = &mut self.log.trace {
+            trace.failed(cause.as_str(), why);
+        }
+        if cause == Cause::Busy {
+            self.last_refusal = Some((why.to_owned(), Fault::Engine));
+        } else {
+            self.last_break = Some((PAIR_FAILED, why.to_owned()));
+        }
+        self.tried.push(Arc::clone(at));
+    }
+
+    /// The other leg failed.
+    fn abort(&mut self, leg: Leg) {
+        if let Some(trace) = &mut self.log.trace {
+            trace.aborted(leg);
+        }
+    }
+}

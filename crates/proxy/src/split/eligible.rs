@@ -1,0 +1,111 @@
+//! Which requests can be split at all. The others are served whole, by one engine.
+//!
+//! A hand-over carries the blocks of one prompt for one answer (`NixlConnector` of vLLM 0.32 frees them
+//! when they were fetched once), and the prefill engine must be able to compute the prompt as if
+//! nothing but one token was asked for.
+
+use kvasir_prompt::{Api, ObjectText, first_entry};
+
+/// Why a request is not split; `None` where it may be. `at_once` says that both engines get the same
+/// request, as `SGLang`'s do: nothing is asked of the prefill engine that it would not be asked alone.
+pub(crate) fn why_not(api: Option<Api>, body: &[u8], at_once: bool) -> Option<&'static str> {
+    if !matches!(api, Some(Api::Completions | Api::Chat)) {
+        return Some("api");
+    }
+    // Its engine will say what is wrong with it.
+    let Ok(body) = ObjectText::parse(body) else { return Some("not_json") };
+    let own = ["kv_transfer_params", "disaggregated_params", "bootstrap_room", "bootstrap_host"];
+    if own.iter().any(|key| body.has(key)) {
+        return Some("own_params");
+    }
+    if body.get("prompt").is_some_and(has_several) {
+        return Some("several_prompts");
+    }
+    if at_once {
+        return None;
+    }
+    // The prompt's own probabilities come from computing it; the decode engine computes none of it.
+    if body.has("prompt_logprobs") || is_true(&body, "echo") {
+        return Some("prompt_logprobs");
+    }
+    if is_above_one(&body, "n")
+        || is_above_one(&body, "best_of")
+        || is_true(&body, "use_beam_search")
+    {
+        return Some("several_answers");
+    }
+    None
+}
+
+fn is_true(body: &ObjectText<'_>, key: &str) -> bool {
+    body.get(key).is_some_and(|raw| !matches!(raw, "false" | "null" | "0" | "\"false\""))
+}
+
+/// Anything but 1 or nothing: what is no number its engine will refuse.
+fn is_above_one(body: &ObjectText<'_>, key: &str) -> bool {
+    body.get(key).is_some_and(|raw| !matches!(raw, "null" | "1" | "0" | "1.0"))
+}
+
+/// Whether a prompt is a list of several: one is a text, a list of numbers, or alone in its list.
+fn has_several(prompt: &str) -> bool {
+    let Some(first) = first_entry(prompt).filter(|first| first.starts_with(['"', '[', '{'])) else {
+        return false;
+    };
+    let rest = prompt.trim_start().strip_prefix('[').map(str::trim_start);
+    let rest = rest.and_then(|rest| rest.strip_prefix(first)).map(str::trim_start);
+    rest.is_some_and(|rest| rest.starts_with(','))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chat(body: &str) -> Option<&'static str> {
+        why_not(Some(Api::Chat), body.as_bytes(), false)
+    }
+
+    #[test]
+    fn usual_requests_may_be_split() {
+        for body in [
+            r#"{"messages":[{"role":"user","content":"\"kv_transfer_params\":{}"}],"n":1}"#,
+            r#"{"messages":[],"n":null,"echo":false,"kv_transfer_params":null,"stream":true}"#,
+            r#"{"prompt":"a","best_of":1}"#,
+            r#"{"prompt":[1,2,3]}"#,
+            r#"{"prompt":["a"]}"#,
+            r#"{"prompt":[ [1,2] ]}"#,
+            r#"{"messages":[{"n":2,"echo":true}],"metadata":{"prompt_logprobs":1}}"#,
+        ] {
+            assert_eq!(chat(body), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_needs_one_engine_is_not() {
+        for (body, why) in [
+            (r#"{"kv_transfer_params":{"do_remote_decode":true}}"#, "own_params"),
+            (r#"{"kv\u005ftransfer_params":{}}"#, "own_params"),
+            (r#"{"bootstrap_room":7}"#, "own_params"),
+            (r#"{"disaggregated_params":{}}"#, "own_params"),
+            (r#"{"prompt_logprobs":0}"#, "prompt_logprobs"),
+            (r#"{"echo":true}"#, "prompt_logprobs"),
+            (r#"{"echo":1}"#, "prompt_logprobs"),
+            (r#"{"n":2}"#, "several_answers"),
+            (r#"{"n":1,"n":3}"#, "several_answers"),
+            (r#"{"best_of":4}"#, "several_answers"),
+            (r#"{"use_beam_search":true}"#, "several_answers"),
+            (r#"{"prompt":["a","b"]}"#, "several_prompts"),
+            (r#"{"prompt":[[1],[2]]}"#, "several_prompts"),
+            (r#"{"prompt":[ "a" , "b"]}"#, "several_prompts"),
+            ("[1]", "not_json"),
+            ("{\"a\" 1}", "not_json"),
+            ("", "not_json"),
+        ] {
+            assert_eq!(chat(body), Some(why), "{body}");
+        }
+        for api in [Api::Responses, Api::Embeddings, Api::Messages, Api::Rerank, Api::Tokenize] {
+            assert_eq!(why_not(Some(api), b"{}", false), Some("api"), "{api:?}");
+        }
+        assert_eq!(why_not(None, b"{}", false), Some("api"));
+        assert_eq!(why_not(Some(Api::Chat), br#"{"n":2,"echo":true}"#, true), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! vLLM's `NixlConnector` (seen on the wire with vLLM 0.32): the prefill engine is asked for one token
+//! and answers where its blocks lie; the decode engine gets the client's request with that answer.
+
+use kvasir_prompt::{Edit, ObjectText};
+
+/// Names the hand-over in requests and answers.
+pub(super) const PARAMS: &str = "kv_transfer_params";
+
+/// Asks that the blocks be kept for another engine.
+const KEEP: &str = "{\"do_remote_decode\":true,\"do_remote_prefill\":false,\
+    \"remote_engine_id\":null,\"remote_block_ids\":null,\"remote_host\":null,\"remote_port\":null}";
+
+/// The prefill leg: one token of one answer, not streamed, of which nobody reads more than the
+/// hand-over.
+pub(super) fn prefill(body: &ObjectText<'_>) -> String {
+    let has_limit = body.get("max_tokens").is_some() || body.get("max_completion_tokens").is_some();
+    let mut edit = Edit::default()
+        .replace("max_completion_tokens", "1")
+        .replace("stream", "false")
+        .remove("stream_options")
+        .replace("n", "1")
+        .remove("best_of")
+        .remove("logprobs")
+        .remove("top_logprobs")
+        .set(PARAMS, KEEP);
+    edit = match has_limit {
+        true => edit.replace("max_tokens", "1"),
+        false => edit.set("max_tokens", "1"),
+    };
+    // More than the limit is refused.
+    let least = body.get("min_tokens").and_then(|raw| raw.parse::<f64>().ok());
+    if least.is_some_and(|least| least > 1.0) {
+        edit = edit.replace("min_tokens", "1");
+    }
+    body.edited(&edit)
+}
+
+/// The decode leg: what the client sent, and where its blocks lie, in the bytes of the prefill
+/// engine's answer.
+pub(super) fn decode(body: &ObjectText<'_>, params: &str) -> String {
+    body.edited(&Edit::default().set(PARAMS, params))
+}
+
+/// The hand-over in the prefill engine's answer.
+pub(super) fn params<'a>(answer: &ObjectText<'a>) -> Option<&'a str> {
+    answer.get(PARAMS).filter(|raw| raw.starts_with('{'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefill_of(body: &str) -> String {
+        prefill(&ObjectText::parse(body.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn the_prefill_leg_asks_for_one_token_that_is_not_streamed() {
+        let keep = format!("\"kv_transfer_params\":{KEEP}");
+        let table = [
+            (r#"{"model":"m","max_tokens":256}"#, r#"{"model":"m","max_tokens":1,KEEP}"#),
+            (r#"{"max_completion_tokens":9}"#, r#"{"max_completion_tokens":1,KEEP}"#),
+            (
+                r#"{"max_tokens":9,"max_completion_tokens":null}"#,
+                r#"{"max_tokens":1,"max_completion_tokens":1,KEEP}"#,
+            ),
+            (r#"{"model":"m"}"#, r#"{"model":"m",KEEP,"max_tokens":1}"#),
+            ("{}", r#"{KEEP,"max_tokens":1}"#),
+            (r#"{"max_tokens":1,"min_tokens":4}"#, r#"{"max_tokens":1,"min_tokens":1,KEEP}"#),
+            (r#"{"max_tokens":1,"min_tokens":0}"#, r#"{"max_tokens":1,"min_tokens":0,KEEP}"#),
+            (
+                r#"{"max_tokens":5, "stream" : true, "stream_options":{"include_usage":true}, "x":1}"#,
+                r#"{"max_tokens":1, "stream" : false, "x":1,KEEP}"#,
+            ),
+            (
+                r#"{"n":1,"best_of":1,"logprobs":true,"top_logprobs":5,"max_tokens":5}"#,
+                r#"{"n":1,"max_tokens":1,KEEP}"#,
+            ),
+            // Fields of the same name elsewhere are others.
+            (
+                r#"{"messages":[{"max_tokens":7,"stream":true,"content":"\"max_tokens\": 7"}],"max_tokens":7}"#,
+                r#"{"messages":[{"max_tokens":7,"stream":true,"content":"\"max_tokens\": 7"}],"max_tokens":1,KEEP}"#,
+            ),
+            // Of duplicates the last counts: none may be left.
+            (
+                r#"{"max_tokens":7,"stream":false,"max_tokens":8,"stream":true}"#,
+                r#"{"max_tokens":1,"stream":false,"max_tokens":1,"stream":false,KEEP}"#,
+            ),
+            // A null of the client's is no hand-over.
+            (r#"{"kv_transfer_params":null,"max_tokens":2}"#, r#"{KEEP,"max_tokens":1}"#),
+            ("{\n \"max_tokens\": 3\n}\n", "{\n \"max_tokens\": 1,KEEP\n}\n"),
+        ];
+        for (body, want) in table {
+            assert_eq!(prefill_of(body), want.replace("KEEP", &keep), "{body}");
+        }
+    }
+
+    #[test]
+    fn the_decode_leg_is_the_clients_request_and_the_hand_over_unchanged() {
+        let body = "{ \"model\":\"m\", \"max_tokens\" : 1e1 }";
+        let answer =
+            br#"{"id":"1","kv_transfer_params": {"remote_block_ids": [[1, 2]], "x":1.50},"z":0}"#;
+        let answer = ObjectText::parse(answer).unwrap();
+        let raw = params(&answer).unwrap();
+        assert_eq!(raw, r#"{"remote_block_ids": [[1, 2]], "x":1.50}"#);
+        let body = ObjectText::parse(body.as_bytes()).unwrap();
+        let want = "{ \"model\":\"m\", \"max_tokens\" : 1e1,\"kv_transfer_params\":RAW }";
+        assert_eq!(decode(&body, raw), want.replace("RAW", raw));
+        for without in
+            [r#"{"id":1}"#, r#"{"kv_transfer_params":null}"#, r#"{"kv_transfer_params":"x"}"#]
+        {
+            assert_eq!(params(&ObjectText::parse(without.as_bytes()).unwrap()), None, "{without}");
+        }
+    }
+}
