@@ -12,62 +12,67 @@ const AVALANCHE: u64 = 0x1656_6791_9e37_79f9;
 const SHORTEST: usize = 17;
 const ONE_ROUND: usize = 128;
 const LONGEST: usize = 240;
+/// What is mixed at once.
+type Step = [u8; 16];
 /// Steps of the first round of long inputs.
 const STEPS: usize = 8;
 
 /// `XXH3_64bits_withSecret`.
 pub(crate) fn digest(secret: &[u8; SECRET_LEN], input: &[u8]) -> u64 {
-    let short = match input.len() {
+    match input.len() {
         SHORTEST..=ONE_ROUND => one_round(secret, input),
         len if len > ONE_ROUND && len <= LONGEST => two_rounds(secret, input),
-        _ => None,
-    };
-    short.unwrap_or_else(|| match XxHash3_64::oneshot_with_secret(&secret[..], input) {
+        _ => other_size(secret, input),
+    }
+}
+
+fn other_size(secret: &[u8; SECRET_LEN], input: &[u8]) -> u64 {
+    match XxHash3_64::oneshot_with_secret(&secret[..], input) {
         Ok(hash) => hash,
         // The secret's length is fixed above the minimum by its type.
         Err(_) => unreachable!("secret of {SECRET_LEN} bytes refused"),
-    })
+    }
 }
 
-/// Pairs of steps from both ends towards the middle.
+/// Pairs of steps from both ends towards the middle. Iterators alone, so that no step checks a bound.
 #[inline]
-fn one_round(secret: &[u8; SECRET_LEN], input: &[u8]) -> Option<u64> {
-    let mut sum = (input.len() as u64).wrapping_mul(PRIME_1);
-    let pairs = (input.len() - 1) / 32;
-    for pair in 0..=pairs {
-        let front = step(input, 16 * pair, secret, 32 * pair)?;
-        let back = step(input, input.len() - 16 * (pair + 1), secret, 32 * pair + 16)?;
-        sum = sum.wrapping_add(front).wrapping_add(back);
+fn one_round(secret: &[u8; SECRET_LEN], input: &[u8]) -> u64 {
+    let ends = input.as_chunks().0.iter().zip(input.as_rchunks().1.iter().rev());
+    let pairs = (input.len() - 1) / 32 + 1;
+    let mut sum = start(input);
+    for ((front, back), secret) in ends.zip(secret.as_chunks::<32>().0).take(pairs) {
+        let [front_secret, back_secret] = secret.as_chunks().0 else { continue };
+        sum = sum.wrapping_add(step(front, front_secret)).wrapping_add(step(back, back_secret));
     }
-    Some(avalanche(sum))
+    avalanche(sum)
 }
 
 #[inline]
-fn two_rounds(secret: &[u8; SECRET_LEN], input: &[u8]) -> Option<u64> {
-    let mut sum = (input.len() as u64).wrapping_mul(PRIME_1);
-    for at in 0..STEPS {
-        sum = sum.wrapping_add(step(input, 16 * at, secret, 16 * at)?);
-    }
-    sum = avalanche(sum);
-    for at in STEPS..input.len() / 16 {
-        sum = sum.wrapping_add(step(input, 16 * at, secret, 16 * (at - STEPS) + 3)?);
-    }
-    Some(avalanche(sum.wrapping_add(step(input, input.len() - 16, secret, 136 - 17)?)))
+fn two_rounds(secret: &[u8; SECRET_LEN], input: &[u8]) -> u64 {
+    let (first, second) = input.as_chunks().0.split_at(STEPS);
+    let with = |input: &[Step], secret: &[u8]| {
+        let steps =
+            input.iter().zip(secret.as_chunks().0).map(|(input, secret)| step(input, secret));
+        steps.fold(0, u64::wrapping_add)
+    };
+    let sum = avalanche(start(input).wrapping_add(with(first, secret)));
+    let end = input.last_chunk().zip(secret[136 - 17..].first_chunk());
+    let end = end.map_or(0, |(input, secret)| step(input, secret));
+    avalanche(sum.wrapping_add(with(second, &secret[3..])).wrapping_add(end))
+}
+
+#[inline]
+fn start(input: &[u8]) -> u64 {
+    (input.len() as u64).wrapping_mul(PRIME_1)
 }
 
 /// Sixteen bytes of input with as many of the secret.
 #[inline]
-fn step(input: &[u8], at: usize, secret: &[u8; SECRET_LEN], secret_at: usize) -> Option<u64> {
-    let (low, high) = words(input.get(at..at + 16)?)?;
-    let (secret_low, secret_high) = words(secret.get(secret_at..secret_at + 16)?)?;
-    let product = u128::from(low ^ secret_low) * u128::from(high ^ secret_high);
-    Some(product as u64 ^ (product >> 64) as u64)
-}
-
-#[inline]
-fn words(bytes: &[u8]) -> Option<(u64, u64)> {
-    let whole = u128::from_le_bytes(*bytes.first_chunk()?);
-    Some((whole as u64, (whole >> 64) as u64))
+fn step(input: &Step, secret: &Step) -> u64 {
+    let (input, secret) = (u128::from_le_bytes(*input), u128::from_le_bytes(*secret));
+    let mixed = input ^ secret;
+    let product = u128::from(mixed as u64) * u128::from((mixed >> 64) as u64);
+    product as u64 ^ (product >> 64) as u64
 }
 
 #[inline]
