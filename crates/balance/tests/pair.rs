@@ -342,6 +342,12 @@ fn decode_endpoints_that_only_fetch_serve_nothing_alone() {
         let rows = [holds(P, 0), holds(D, 7_984)];
         assert_eq!(pool.plan(&rows), Some((PairPlan::Split, 0, 1)));
         assert_eq!(pool.plan(&[holds(D, 7_984)]), None);
+        // Nobody else can compute: one that fails is worth a try.
+        let failing = Pool {
+            exclusions: vec![Some(Exclusion::BreakerOpen), None],
+            ..Pool::of(policy, fetching)
+        };
+        assert_eq!(failing.plan(&rows), Some((PairPlan::Split, 0, 1)));
         assert_eq!(pool.plan(&[holds(D, 7_984), holds(U, 0)]), Some((PairPlan::Unified, 1, 1)));
         // What is not split is sent to somebody, who will say what is wrong with it.
         let whole = Pool::of(policy, Pairing { legs: Legs::Whole, ..fetching });

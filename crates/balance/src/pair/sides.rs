@@ -58,8 +58,13 @@ impl SidesLeft {
         let is_best = |place: &usize| resort(*place) == Some(best);
         let decode: Vec<usize> = of(Role::Decode).filter(is_best).collect();
         let splits = pairing.legs == Legs::Any && !decode.is_empty();
-        let prefill: Vec<usize> =
+        let mut prefill: Vec<usize> =
             of(Role::Prefill).filter(|place| splits && against(*place).is_none()).collect();
+        if splits && prefill.is_empty() && unified.is_empty() && !pairing.decode_computes() {
+            // Nobody else can do it: one that fails is worth a try.
+            let last = of(Role::Prefill).filter_map(resort).min();
+            prefill = of(Role::Prefill).filter(|p| last.is_some() && resort(*p) == last).collect();
+        }
         let unified: Vec<usize> = unified.into_iter().filter(is_best).collect();
         let alone = prefill.is_empty() && !pairing.decode_computes();
         let decode = if alone { Vec::new() } else { decode };

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::StatusCode;
+use http::response::Parts;
 use kvasir_fleet::{Decision, Endpoint, PairPlan, Protocol, Reservation, Role, SplitSettings};
 use kvasir_upstream::{Started, root_cause};
 
@@ -17,7 +18,7 @@ use crate::fault::Fault;
 use crate::forward::{Failure, Phase};
 use crate::refusal::ENGINE_BROKE;
 use crate::spans::Step;
-use crate::split::{self, Handed, Leg, Prefilled, Ride};
+use crate::split::{self, Handed, Leg, Prefilled, Ride, Room};
 
 /// The most that is read of a prefill engine's answer.
 const MOST_READ: usize = 1 << 20;
@@ -156,47 +157,51 @@ impl Tries<'_> {
                 return None;
             }
         };
+        Leg::Prefill.took(began);
+        Some(self.computed(head, &answer, reservation, decision, (settings, protocol, room)))
+    }
+
+    /// The prefill engine's answer is there.
+    fn computed(
+        &mut self,
+        head: Parts,
+        answer: &[u8],
+        mut reservation: Reservation,
+        decision: &Decision,
+        (settings, protocol, room): (&SplitSettings, Protocol, Option<Room>),
+    ) -> Prefix {
         reservation.answered();
         reservation.first_data(true);
-        Leg::Prefill.took(began);
         if let Some(judge) = &self.plan.judge
             && let Some(side) = &decision.prefill
         {
-            let usage = split::usage_of(&answer);
-            judge.judge_prefill(&reservation, side, self.log, usage);
+            judge.judge_prefill(&reservation, side, self.log, split::usage_of(answer));
         }
         self.log.note(Step::Held);
         self.prefix_is_there();
-        let lease = |room| (reservation.lease(settings.lease), room);
-        match split::prefilled(protocol, &answer) {
+        match split::prefilled(protocol, answer) {
             Prefilled::Handed { params, cached } => {
-                let (lease, room) = lease(room);
-                Some(Prefix::Handed(Handed { params, cached, lease, protocol, _room: room }))
+                let lease = reservation.lease(settings.lease);
+                Prefix::Handed(Handed { params, cached, lease, protocol, _room: room })
             }
             Prefilled::Finished => {
                 let api = self.plan.judge.as_ref().map(|judge| judge.api);
                 let streamed = self.log.stream;
-                let answered = split::finish(head, &answer, api, &self.plan.body, streamed);
-                let Some((head, first)) = answered else {
-                    self.params_missing();
-                    return Some(Prefix::Missing);
-                };
-                let endpoint = Arc::clone(lease(room).0.endpoint());
-                Some(Prefix::Answer(Box::new(Answered {
-                    head,
-                    first: Some(first),
-                    rest: None,
-                    endpoint,
-                    pool: Arc::clone(&self.pool),
-                    decision: decision.clone(),
-                    reservation: None,
-                    ride: None,
-                })))
+                match split::finish(head, answer, api, &self.plan.body, streamed) {
+                    Some((head, first)) => Prefix::Answer(Box::new(Answered {
+                        head,
+                        first: Some(first),
+                        rest: None,
+                        endpoint: Arc::clone(reservation.endpoint()),
+                        pool: Arc::clone(&self.pool),
+                        decision: decision.clone(),
+                        reservation: None,
+                        ride: None,
+                    })),
+                    None => self.params_missing(),
+                }
             }
-            Prefilled::Missing => {
-                self.params_missing();
-                Some(Prefix::Missing)
-            }
+            Prefilled::Missing => self.params_missing(),
         }
     }
 
@@ -255,10 +260,11 @@ impl Tries<'_> {
         self.last_refusal = None;
     }
 
-    fn params_missing(&mut self) {
+    fn params_missing(&mut self) -> Prefix {
         self.split.whole = Some("params_missing");
         let model = self.plan.resolved.pool.model().to_owned();
         metrics::counter!("kvasir_pd_params_missing_total", "model" => model).increment(1);
+        Prefix::Missing
     }
 
     /// A prefill engine began to answer, and did not come to its end. `why` is `None` where it took

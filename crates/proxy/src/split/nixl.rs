@@ -48,6 +48,8 @@ pub(super) fn params<'a>(answer: &ObjectText<'a>) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn prefill_of(body: &str) -> String {
@@ -111,5 +113,39 @@ mod tests {
         {
             assert_eq!(params(&ObjectText::parse(without.as_bytes()).unwrap()), None, "{without}");
         }
+    }
+
+    /// Both legs of vLLM 0.32.0, recorded.
+    #[test]
+    fn the_legs_are_those_that_were_recorded() {
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/captures/nixl-pd-0.32.0.json");
+        let recording: Value =
+            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let legs = recording["log"].as_array().unwrap();
+        let mut pairs = 0;
+        for (place, first) in legs.iter().enumerate() {
+            if first["request"]["kv_transfer_params"]["do_remote_decode"] != true {
+                continue;
+            }
+            let answer = first["response"].to_string();
+            let answer = ObjectText::parse(answer.as_bytes()).unwrap();
+            let handed = params(&answer).unwrap();
+            let handed_json: Value = serde_json::from_str(handed).unwrap();
+            let is_second = |leg: &&Value| leg["request"][PARAMS] == handed_json;
+            let second = legs[place..].iter().find(is_second).expect("its decode leg");
+            let mut client = second["request"].clone();
+            client.as_object_mut().unwrap().remove(PARAMS);
+            let client = client.to_string();
+            let client = ObjectText::parse(client.as_bytes()).unwrap();
+            let read = |text: String| serde_json::from_str::<Value>(&text).unwrap();
+            let mut want = first["request"].clone();
+            // What is not streamed need not say so.
+            want.as_object_mut().unwrap().remove("stream");
+            assert_eq!(read(prefill(&client)), want);
+            assert_eq!(read(decode(&client, handed)), second["request"]);
+            pairs += 1;
+        }
+        assert!(pairs >= 2, "{pairs}");
     }
 }

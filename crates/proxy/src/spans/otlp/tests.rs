@@ -167,3 +167,30 @@ fn what_clients_make_long_is_cut() {
     assert!(ended.path.len() <= 256 && ended.path.starts_with("/ü/ü"));
     assert_eq!(ended.model.as_ref().unwrap().len(), 256);
 }
+
+#[test]
+fn of_two_legs_the_one_that_failed_ends_the_other() {
+    let began = Instant::now();
+    let mut record = record(began);
+    record.note(Step::Received, began);
+    for (id, leg) in [(1, Leg::Prefill), (2, Leg::Decode)] {
+        let phase = Phase { began, ended: None };
+        let (url, rank, leg) = ("http://a".to_owned(), None, Some(leg));
+        let (status, first_data, error) = (None, None, None);
+        record.attempts.push(Attempt { id, url, rank, leg, phase, status, first_data, error });
+    }
+    record.aborted(Leg::Decode, began + ms(3));
+    record.failed("broke", "connection reset by peer", began + ms(3));
+    record.end(ended(began), began + ms(9));
+    let body = parsed(record);
+    let [_, _, prefill, decode] = &spans_in(&body)[..] else { panic!("{body}") };
+    for (span, leg, error) in [(prefill, "prefill", "broke"), (decode, "decode", "aborted")] {
+        let attributes = span["attributes"].as_array().unwrap();
+        let text = |key: &str| {
+            let found = attributes.iter().find(|entry| entry["key"] == key);
+            found.and_then(|entry| entry["value"]["stringValue"].as_str())
+        };
+        assert_eq!((text("kvasir.leg"), text("error.type")), (Some(leg), Some(error)));
+        assert!(attributes.iter().all(|entry| entry["key"] != "http.request.resend_count"));
+    }
+}
