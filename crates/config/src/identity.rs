@@ -162,7 +162,7 @@ impl EngineHashing {
         let drawn =
             |algorithm| matches!(algorithm, vllm::Algorithm::Xxhash | vllm::Algorithm::XxhashCbor);
         // Without a version, the newest decides what can be known at all.
-        let newest = vllm::Generation::H.first_release();
+        let newest = vllm::Generation::newest_release();
         let assumed = match algorithm {
             vllm::Algorithm::Sha256Cbor64Bit => vllm::Version::release(0, 10, 0),
             _ => newest,

@@ -6,9 +6,6 @@ use kvasir_kv_hash::{sglang, vllm};
 
 use crate::card::EngineCard;
 
-/// Assumed of an SGLang engine that does not say what it is, or is newer than all that is known.
-const NEWEST_SGLANG: vllm::Version = vllm::Version::release(0, 5, 23);
-
 /// What an engine's blocks are known by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum BlockIdentity {
@@ -84,7 +81,8 @@ impl EngineHashing {
         match self.algorithm {
             HashAlgorithm::Sglang => {
                 let known = |version: &vllm::Version| sglang::Generation::of(*version).is_ok();
-                let version = self.version.or(told).filter(known).unwrap_or(NEWEST_SGLANG);
+                let version = self.version.or(told).filter(known);
+                let version = version.unwrap_or(sglang::Generation::newest_release());
                 sglang::Contract::new(version, sglang::EventFormat::Default)
                     .map(Contract::Sglang)
                     .map_err(|error| NoContract::Never("unknown", error.to_string()))
@@ -97,7 +95,7 @@ impl EngineHashing {
                 }
                 let assumed = match algorithm {
                     vllm::Algorithm::Sha256Cbor64Bit => vllm::Version::release(0, 10, 0),
-                    _ => vllm::Generation::H.first_release(),
+                    _ => vllm::Generation::newest_release(),
                 };
                 let version = version.unwrap_or(assumed);
                 vllm::Contract::new(version, algorithm, self.seed.as_deref())

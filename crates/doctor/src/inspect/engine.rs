@@ -160,8 +160,12 @@ impl Identity {
             Err(error) => Leg::unknown(
                 leg,
                 format!("vllm {version}, told by {told_by}; hash generation unknown: {error}"),
-                "routing goes by tokens and needs no generation; to compute this engine's own \
-                 hashes, run a release from 0.9 to 0.33, or update Kvasir",
+                format!(
+                    "routing goes by tokens and needs no generation; to compute this engine's own \
+                     hashes, run a release from {} to {}, or update Kvasir",
+                    Generation::A.first_release(),
+                    Generation::newest_release()
+                ),
             ),
         }
     }

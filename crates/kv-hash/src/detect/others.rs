@@ -15,7 +15,7 @@ pub(super) fn candidates(blocks: &[EventBlock<'_>]) -> Vec<Match> {
         matches.push(Match { found, form, block_size, verified, checked });
     };
     let salted = blocks.iter().any(|block| block.event.cache_salt.is_some());
-    let newest = Generation::NamedAdapters;
+    let newest = Generation::newest();
     let sglang = |generations, format| Found::Sglang { generations, format };
     let tuples = (Generation::TupleHash, Generation::TupleHash);
     add(sglang(tuples, None), tuple_hashes(blocks));

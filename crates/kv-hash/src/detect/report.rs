@@ -56,7 +56,7 @@ impl fmt::Display for Found {
                 }
             }
             Self::Sglang { generations: (first, last), format } => {
-                let newest = sglang::Generation::NamedAdapters;
+                let newest = sglang::Generation::newest();
                 match first == last {
                     true => write!(f, "SGLang {first:?}")?,
                     false if *last == newest => {

@@ -1,4 +1,6 @@
 //! The generations of vLLM's block-hash contract.
+//!
+//! How a new release gets here: `testdata/golden/README.md`, "A new release".
 
 use super::error::ContractError;
 use crate::version::{History, Version};
@@ -65,6 +67,13 @@ impl Generation {
     #[must_use]
     pub const fn first_release(self) -> Version {
         HISTORY.generations[self as usize].1
+    }
+
+    /// The newest release whose hashes were compared with the engine's own code: what to assume of
+    /// an engine that does not say what it is, or is newer than all that is known.
+    #[must_use]
+    pub const fn newest_release() -> Version {
+        HISTORY.newest
     }
 }
 
