@@ -1,4 +1,8 @@
 //! One policy a file.
+//!
+//! A new one also needs: its name in `kind.rs`, its options and how it is built in `spec.rs`, its type in
+//! `lib.rs`, the bounds of its options in `config/src/bounds.rs`, its formula in `docs/policies.md`, and
+//! tests in `tests/` (formulas, properties).
 
 mod cache_aware;
 mod chwbl;

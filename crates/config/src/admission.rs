@@ -1,4 +1,5 @@
-//! What a pool takes at once, and who waits.
+//! What a pool takes at once, and who waits: the section `admission` of a pool in the file. What it does is
+//! in `fleet::admission`.
 
 use std::time::Duration;
 

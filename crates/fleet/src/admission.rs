@@ -1,4 +1,7 @@
-//! What a pool takes at once, and who waits when it is full.
+//! What a pool takes at once, and who waits when it is full: the limits and the queue themselves.
+//!
+//! `config` reads what they are set to, `crate::pool` keeps them, `proxy::attempts::admission` waits at
+//! them, `crate::exposition::admission` shows them.
 //!
 //! A request that finds no room waits in a bounded queue until somebody is done or its patience is
 //! over; then it is turned away, with a guess of when to come again. Nobody who comes later is

@@ -1,5 +1,9 @@
 //! Per-endpoint and per-pool metric families, rendered from the fleet as it is at the moment of
 //! the scrape: an endpoint that is gone leaves no series behind.
+//!
+//! Further families of endpoints and engines are in `exposition/engines.rs`, `exposition/split.rs` and
+//! [`crate::parity::families`]. One side effect: whether a stream lost blocks to the byte budget is looked
+//! at here too, and not at the monitor's next turn only, so that no page says `exact` of one that did.
 
 mod admission;
 mod decision_log;

@@ -10,6 +10,8 @@
 //!    of cached tokens.
 //! 3. [`tokens`]: `usage`'s `prompt_tokens` against our count, per model and API: a property of the
 //!    template and the tokenizer, never of an endpoint.
+//!
+//! Token ids themselves are compared with the engines' `/tokenize` in [`crate::token_oracle`].
 
 pub(crate) mod counters;
 pub(crate) mod families;

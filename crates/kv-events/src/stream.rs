@@ -20,6 +20,8 @@
 //!   anything after it was lost on the way and is applied.
 //! - A known event that cannot be decoded means that the engine is not understood: forget, and
 //!   `Suspect(schema)` until it empties its cache, starts a new life or reconnects.
+//! - A second publisher on the same endpoint: nobody knows whose batch comes. Forget, take no batch,
+//!   `Suspect(crowded)` until the connection is lost or made anew.
 //!
 //! An engine that empties its cache makes the picture `Exact`: nothing unknown is left.
 

@@ -8,7 +8,8 @@
 //!
 //! No request fails because routing state is missing: a model without a tokenizer, an engine
 //! without events or a prompt that cannot be rendered is routed by load, and the answer's reason
-//! says so. This crate decides nothing about endpoints itself and parses no prompt.
+//! says so. This crate chooses no endpoint itself, it decides whether another one is asked; and it
+//! parses no prompt.
 
 mod access_log;
 mod app;

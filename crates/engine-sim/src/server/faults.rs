@@ -1,4 +1,8 @@
 //! Faults made on purpose, and their JSON form.
+//!
+//! Here they are only said. Those of events happen in `publisher.rs`, those of HTTP in `http.rs`, of kept
+//! connections in `idle.rs`, of fetched prompts in `disagg/fetch.rs`; `routes.rs` has the route that sets
+//! them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Families of pools that do not take everything at once.
+//! Families of pools that do not take everything at once: what [`crate::admission`] counts.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How a pool lets requests in.
+//! A pool's door ([`crate::admission`]): attached, found, replaced at a reload.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The pool's door: a request is let in at once, or waits for its turn.
+//! The pool's door from the request's side: it is let in at once, or waits for its turn. Who is next is
+//! decided in `fleet::admission`.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
