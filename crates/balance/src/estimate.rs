@@ -7,7 +7,8 @@ mod recent;
 
 use std::time::Duration;
 
-pub use self::rate::{DEFAULT_PREFILL_RATE, PrefillRate, expected_rate, fetch_rate, median_rate};
+pub(crate) use self::rate::DEFAULT_PREFILL_RATE;
+pub use self::rate::{PrefillRate, expected_rate, fetch_rate, median_rate};
 pub(crate) use self::recent::READING;
 pub use self::recent::{RecentWork, even_out};
 

@@ -89,12 +89,6 @@ impl Exclusion {
         }
     }
 
-    /// Whether it is at a limit, and will take requests again when some are done.
-    #[must_use]
-    pub fn is_limit(self) -> bool {
-        matches!(self, Self::AtLimitRequests | Self::AtLimitTokens | Self::KvSaturated)
-    }
-
     /// Where an endpoint excluded for this comes in when there is no other: the lower the sooner,
     /// `None` for never, as for one that is at a limit. One that is known to be unreachable is worth
     /// a first attempt only, as it may just have come back; so is a busy one, which may serve this

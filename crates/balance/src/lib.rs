@@ -30,8 +30,8 @@ mod view;
 
 pub use self::choice::{Choice, Reason};
 pub use self::estimate::{
-    DEFAULT_PREFILL_RATE, DEFAULT_PROMPT_TOKENS, PrefillRate, RecentWork, even_out, expected_rate,
-    fetch_rate, foreign_waiting, median_rate, next_typical_prompt,
+    DEFAULT_PROMPT_TOKENS, PrefillRate, RecentWork, even_out, expected_rate, fetch_rate,
+    foreign_waiting, median_rate, next_typical_prompt,
 };
 pub use self::exclusion::Exclusion;
 pub use self::hashed::{HashKey, KeyParts};
@@ -49,7 +49,7 @@ pub use self::policy::{Moment, Outcome, Policy};
 pub use self::query::{HEAD_BYTES, Needs, Prefix, Query, digest, digest_of_text, digest_of_tokens};
 pub use self::rng::Rng;
 pub use self::select::{Decision, Members, Note, Selection, Stage};
-pub use self::sessions::{BodyName, MAX_SESSION_BYTES, MAX_SESSION_SOURCES, SessionSource};
+pub use self::sessions::{BodyName, MAX_SESSION_BYTES, SessionSource};
 pub use self::slo::{Narrowed, Slo};
 pub use self::spec::{PolicySpec, SelectionSpec};
 pub use self::sticky::{Pins, StickyOptions};

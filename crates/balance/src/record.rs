@@ -25,7 +25,7 @@ use crate::select::{Decision, Members};
 use crate::spec::SelectionSpec;
 
 /// The form of logs that are written. Since 2 decisions may be of pools that split requests.
-pub const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 2;
 /// The oldest form that can be read.
 pub const OLDEST_FORMAT: u32 = 1;
 

@@ -31,7 +31,7 @@ pub enum BodyName {
 }
 
 /// The most places that are looked at for one request.
-pub const MAX_SESSION_SOURCES: usize = 16;
+pub(crate) const MAX_SESSION_SOURCES: usize = 16;
 /// The longest name of a header or cookie, in bytes.
 const MAX_PLACE_BYTES: usize = 128;
 /// The longest name of a conversation, in bytes. Longer ones are tokens or documents that may be

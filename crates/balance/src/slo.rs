@@ -49,7 +49,7 @@ impl Slo {
     }
 
     /// Leaves those of `places` that are within the limit; where there is none, the least bad.
-    pub fn narrow(&mut self, candidates: &[Candidate], places: &mut Vec<usize>) -> Narrowed {
+    pub(crate) fn narrow(&mut self, candidates: &[Candidate], places: &mut Vec<usize>) -> Narrowed {
         let before = places.len();
         let within: Vec<usize> =
             places.iter().copied().filter(|place| !self.breaches(&candidates[*place])).collect();

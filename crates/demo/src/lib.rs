@@ -28,4 +28,4 @@ pub use self::report::{Percentiles, PolicyReport, json};
 pub use self::reset::reset_prefix_cache;
 pub use self::rounds::{Rounds, rounds_json, rounds_table};
 pub use self::table::{table, verdict};
-pub use self::workload::{Shape, Turn, User, Workload};
+pub use self::workload::{Shape, Workload};

@@ -91,7 +91,7 @@ impl Workload {
     }
 
     /// The users, each at the first question.
-    pub fn users(&self) -> impl Iterator<Item = User> + '_ {
+    pub(crate) fn users(&self) -> impl Iterator<Item = User> + '_ {
         (0..self.shape.users()).map(|number| User {
             // Neighbours are of different tenants, so that those of one arrive apart.
             tenant: number % self.shape.tenants,
@@ -107,7 +107,7 @@ impl Workload {
 
 /// One user: yields questions for ever.
 #[derive(Clone, Debug)]
-pub struct User {
+pub(crate) struct User {
     tenant: usize,
     shape: Shape,
     rng: Rng,
@@ -118,35 +118,35 @@ pub struct User {
 
 /// One question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub(crate) struct Turn {
     /// Whether it opens a conversation; else it goes on with the one before.
-    pub opens: bool,
+    pub(crate) opens: bool,
     /// What the user says.
-    pub question: String,
+    pub(crate) question: String,
     /// How long the user waits before asking.
-    pub think: Duration,
+    pub(crate) think: Duration,
 }
 
 impl User {
     /// Whose system prompt opens the conversations, as an index of [`Workload::systems`].
     #[must_use]
-    pub fn tenant(&self) -> usize {
+    pub(crate) fn tenant(&self) -> usize {
         self.tenant
     }
 
     /// When the user comes.
     #[must_use]
-    pub fn arrives(&self) -> Duration {
+    pub(crate) fn arrives(&self) -> Duration {
         self.arrives
     }
 
     /// Gives the conversation up: the next question opens another one.
-    pub fn start_over(&mut self) {
+    pub(crate) fn start_over(&mut self) {
         self.left = 0;
     }
 
     /// The next question.
-    pub fn next_turn(&mut self) -> Turn {
+    pub(crate) fn next_turn(&mut self) -> Turn {
         let opens = self.left == 0;
         if opens {
             self.left = self.rng.between(self.shape.turns.0.max(1), self.shape.turns.1);

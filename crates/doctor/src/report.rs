@@ -137,7 +137,11 @@ impl Leg {
 
     /// A leg that could not be told, and what would tell.
     #[must_use]
-    pub fn unknown(leg: LegName, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn unknown(
+        leg: LegName,
+        finding: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
         let remedy = Some(remedy.into());
         Self { leg, verdict: Verdict::Unknown, finding: finding.into(), remedy }
     }

@@ -64,7 +64,7 @@ impl Applier {
     /// [`Inventory::engine_keys`], under the root of the base model alone: the hashes cover
     /// adapters and salts.
     #[must_use]
-    pub fn known_by(mut self, identity: BlockIdentity) -> Self {
+    pub(crate) fn known_by(mut self, identity: BlockIdentity) -> Self {
         self.hashes = HashCheck::new(identity);
         self
     }
@@ -167,7 +167,7 @@ impl Applier {
     /// Plain blocks whose hash was checked against their tokens, and those of them whose hash was
     /// another.
     #[must_use]
-    pub fn hashes_checked(&self) -> (u64, u64) {
+    pub(crate) fn hashes_checked(&self) -> (u64, u64) {
         self.hashes.counts()
     }
 

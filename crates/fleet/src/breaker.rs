@@ -1,6 +1,6 @@
 //! Whether an engine that failed several requests in a row is asked again: closed, open, half-open.
 //!
-//! Pure: the caller passes the clock in and says how each request ended. [`crate::engine`] keeps one
+//! Pure: the caller passes the clock in and says how each request ended. [`crate::health`] keeps one
 //! for every engine URL, whichever of its ranks are asked.
 
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ impl Default for BreakerSettings {
 
 /// Where a breaker is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BreakerState {
+pub(crate) enum BreakerState {
     /// Requests pass.
     Closed,
     /// No request is meant to pass.

@@ -163,7 +163,7 @@ impl Endpoint {
     /// Those of them whose prompt is computed: it generates for them. Of answers that come as a
     /// whole the moment is predicted.
     #[must_use]
-    pub fn decoding(&self) -> u32 {
+    pub(crate) fn decoding(&self) -> u32 {
         self.load.at(Instant::now()).decoding
     }
 
@@ -214,13 +214,13 @@ impl Endpoint {
 
     /// Prompt tokens per second it was seen to compute.
     #[must_use]
-    pub fn learned_prefill_rate(&self) -> Option<f64> {
+    pub(crate) fn learned_prefill_rate(&self) -> Option<f64> {
         self.rates.prefill()
     }
 
     /// Waiting requests that this gateway did not send, as of the last scrape.
     #[must_use]
-    pub fn foreign_waiting(&self) -> u32 {
+    pub(crate) fn foreign_waiting(&self) -> u32 {
         let Scrape { signals, own_in_flight } = *self.signals.lock();
         kvasir_balance::foreign_waiting(signals.running, signals.waiting, own_in_flight)
     }

@@ -72,7 +72,7 @@ pub use self::admission::{
 };
 pub use self::apply::Applier;
 pub use self::asked::Asked;
-pub use self::breaker::{BreakerSettings, BreakerState};
+pub use self::breaker::BreakerSettings;
 pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
 pub use self::changes::Changes;
 pub use self::decision_log::{DecisionLog, DecisionLogError, DecisionLogSpec};

@@ -12,7 +12,6 @@ use std::fmt;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -209,11 +208,6 @@ impl Subscriber {
     /// subscriber's thread died. Cancel safe.
     pub async fn recv_many(&mut self, into: &mut Vec<Update>, limit: usize) -> usize {
         self.updates.recv_many(into, limit).await
-    }
-
-    /// Polls for the next update.
-    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<Update>> {
-        self.updates.poll_recv(cx)
     }
 
     /// An update that waits, if one does.

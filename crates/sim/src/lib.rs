@@ -41,13 +41,10 @@ mod world;
 pub use self::compare::{Progress, simulate};
 pub use self::conformance::{Conformance, Isolation, Tenants, conformance};
 pub use self::decisions::{LogError, simulate_logged};
-pub use self::options::{
-    Engines, MAX_GATEWAYS, MAX_REPLICAS, News, Options, OptionsError, Restart,
-};
+pub use self::options::{Engines, News, Options, OptionsError, Restart};
 pub use self::policies::{Peer, SimPolicy, UnknownSimPolicy};
 pub use self::report::{Comparison, PolicyReport, Spread, csv, json, plot, table};
 pub use self::saturation::{Saturation, SaturationState, find_saturation};
 pub use self::workload::{
-    Asked, MAX_REQUESTS, Release, Segment, Synthetic, TraceError, TraceProblem, UnknownWorkload,
-    Workload,
+    Asked, Release, Segment, Synthetic, TraceError, TraceProblem, UnknownWorkload, Workload,
 };

@@ -5,9 +5,9 @@ use std::time::Duration;
 use kvasir_engine_sim::{ConfigError, CostModel, EngineConfig, OpaqueHashing};
 
 /// Most replicas of a fleet.
-pub const MAX_REPLICAS: usize = 4_096;
+const MAX_REPLICAS: usize = 4_096;
 /// Most gateways in front of it.
-pub const MAX_GATEWAYS: usize = 64;
+const MAX_GATEWAYS: usize = 64;
 
 /// A fleet, its gateways and what goes wrong.
 #[derive(Clone, Debug, PartialEq)]

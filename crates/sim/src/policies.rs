@@ -48,7 +48,7 @@ pub enum Peer {
 
 impl Peer {
     /// All of them.
-    pub const ALL: [Self; 5] =
+    pub(crate) const ALL: [Self; 5] =
         [Self::Lmetric, Self::LlmD, Self::Dynamo, Self::SmgCacheAware, Self::LongestPrefix];
 
     fn name(self) -> &'static str {

@@ -15,7 +15,7 @@ pub use self::trace::{TraceError, TraceProblem};
 pub(crate) use self::answers::Answers;
 
 /// Most requests of a workload.
-pub const MAX_REQUESTS: usize = 4_000_000;
+pub(crate) const MAX_REQUESTS: usize = 4_000_000;
 /// Tokens are below this number.
 const VOCABULARY_BITS: u32 = 15;
 
@@ -137,7 +137,7 @@ impl Asked {
 impl Workload {
     /// Seconds from the first to the last request that comes by itself, before time is scaled.
     #[must_use]
-    pub fn span(&self) -> f64 {
+    pub(crate) fn span(&self) -> f64 {
         let times = self.requests.iter().filter_map(|asked| match asked.release {
             Release::At(seconds) => Some(seconds),
             Release::After { .. } => None,
@@ -154,7 +154,7 @@ impl Workload {
 
     /// Tokens of the longest prompt and answer together.
     #[must_use]
-    pub fn longest(&self) -> u64 {
+    pub(crate) fn longest(&self) -> u64 {
         let total = |asked: &Asked| asked.prompt_tokens() + u64::from(asked.output_tokens);
         self.requests.iter().map(total).max().unwrap_or(0)
     }

@@ -1,5 +1,5 @@
 //! Real vLLM servers for tests that are run on purpose: started by a command of the machine's own,
-//! from the environment variable [`COMMAND`]. See `docs/live-vllm.md`.
+//! from the environment variable `KVASIR_LIVE_VLLM`. See `docs/live-vllm.md`.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use crate::client;
 /// The environment variable with the shell command that becomes one server. The command finds the
 /// ports in `PORT` (HTTP), `KV_PUB` and `KV_REPLAY` (event endpoints as vLLM takes them), and
 /// further arguments of `vllm serve` as `"$@"`. It should `exec` the server.
-pub const COMMAND: &str = "KVASIR_LIVE_VLLM";
+const COMMAND: &str = "KVASIR_LIVE_VLLM";
 
 /// How long a server may take to come up on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -33,7 +33,7 @@ impl LiveServer {
     /// Starts a server with further arguments, its log in `logs`; it is not up yet.
     ///
     /// # Panics
-    /// Without [`COMMAND`]: a test that was asked for must not pass by doing nothing.
+    /// Without `KVASIR_LIVE_VLLM`: a test that was asked for must not pass by doing nothing.
     ///
     /// # Errors
     /// No port, no log file, or no process.

@@ -162,16 +162,6 @@ impl FakePublisher {
         self.call(Command::Fault(fault));
     }
 
-    /// How replays are answered from now on.
-    pub fn set_replay_form(&self, form: ReplayForm) {
-        self.call(Command::Form(form));
-    }
-
-    /// Keeps only this many batches from now on.
-    pub fn set_buffer_steps(&self, steps: usize) {
-        self.call(Command::BufferSteps(steps));
-    }
-
     /// The first numbers asked for at the replay socket, in order.
     #[must_use]
     pub fn requests(&self) -> Vec<u64> {

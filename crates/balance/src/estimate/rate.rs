@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::fades;
 
 /// Assumed until something was measured: tokens per second of prefill.
-pub const DEFAULT_PREFILL_RATE: f64 = 8_000.0;
+pub(crate) const DEFAULT_PREFILL_RATE: f64 = 8_000.0;
 /// Fetching a token from a slower tier is taken to be so much quicker than computing it, until it
 /// was measured.
 const FETCHED_OVER_COMPUTED: f64 = 8.0;

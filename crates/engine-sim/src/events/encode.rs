@@ -46,7 +46,7 @@ impl EventFormat {
 
     /// The same without tokens: stored blocks are told by their hashes alone.
     #[must_use]
-    pub fn without_tokens(self) -> Self {
+    pub(crate) fn without_tokens(self) -> Self {
         Self { tokens: false, ..self }
     }
 

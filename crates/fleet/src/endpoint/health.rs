@@ -33,7 +33,7 @@ impl Endpoint {
 
     /// Whether its engine's breaker lets requests pass.
     #[must_use]
-    pub fn breaker(&self) -> BreakerState {
+    pub(crate) fn breaker(&self) -> BreakerState {
         self.engine.breaker()
     }
 

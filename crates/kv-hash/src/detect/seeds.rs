@@ -53,8 +53,8 @@ impl Seeds {
     pub const MAX: usize = 65_536;
 
     /// An empty list.
-    #[must_use]
-    pub fn none() -> Self {
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
         Self(Vec::new())
     }
 

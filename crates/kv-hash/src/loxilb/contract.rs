@@ -34,17 +34,6 @@ impl Algorithm {
         }
     }
 
-    /// What a rule without `kvHashAlgo` uses, by its `kvEngineType`; `None` for an unknown one.
-    #[must_use]
-    pub fn default_for(engine_type: &str) -> Option<Self> {
-        match engine_type {
-            "" | "vllm" => Some(Self::Sha256Cbor),
-            "sglang" => Some(Self::Sha256Sglang),
-            "trtllm" => Some(Self::BlockhashTrtllm),
-            _ => None,
-        }
-    }
-
     pub(super) fn vllm(self) -> Option<vllm::Algorithm> {
         match self {
             Self::Sha256Cbor => Some(vllm::Algorithm::Sha256Cbor),

@@ -56,7 +56,7 @@ pub struct TlsFiles {
 impl TlsFiles {
     /// All of them.
     #[must_use]
-    pub fn paths(&self) -> Vec<PathBuf> {
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
         [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()]
             .into_iter()
             .flatten()

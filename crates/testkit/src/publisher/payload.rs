@@ -83,16 +83,10 @@ pub fn malformed() -> EventSpec {
 /// The payload of one batch of rank 0.
 #[must_use]
 pub fn batch(form: Form, ts: f64, events: &[EventSpec]) -> Vec<u8> {
-    batch_of_rank(form, ts, events, Some(0))
-}
-
-/// The payload of one batch; without a rank the third element is nil.
-#[must_use]
-pub fn batch_of_rank(form: Form, ts: f64, events: &[EventSpec], rank: Option<u32>) -> Vec<u8> {
     encode(&Value::Array(vec![
         Value::F64(ts),
         Value::Array(events.iter().map(|event| event.value(form)).collect()),
-        rank.map_or(Value::Nil, Value::from),
+        Value::from(0),
     ]))
 }
 

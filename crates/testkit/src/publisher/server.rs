@@ -20,8 +20,6 @@ pub(super) enum Command {
     Down,
     Up,
     Fault(ReplayFault),
-    Form(ReplayForm),
-    BufferSteps(usize),
 }
 
 /// What a caller may want to know.
@@ -119,11 +117,6 @@ impl Server {
             Command::Down => self.close(),
             Command::Up => self.open()?,
             Command::Fault(fault) => self.fault = fault,
-            Command::Form(form) => self.options.replay = Some(form),
-            Command::BufferSteps(steps) => {
-                self.options.buffer_steps = steps;
-                self.trim();
-            }
         }
         Ok(())
     }

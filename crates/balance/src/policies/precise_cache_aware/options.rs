@@ -91,12 +91,6 @@ impl Default for PreciseOptions {
 }
 
 impl PreciseOptions {
-    /// The longest prefix and nothing else.
-    #[must_use]
-    pub fn longest_prefix() -> Self {
-        Self { blend: Blend::Off, cold_seed_every: 0, min_match_tokens: 0, ..Self::default() }
-    }
-
     pub(super) fn relieves(&self) -> bool {
         self.blend != Blend::Off && self.relief != Relief::Off
     }
