@@ -54,7 +54,7 @@ pub enum Line {
 /// How decisions are made from here on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    /// The form of the log: [`FORMAT`].
+    /// The form of the log, as a number.
     pub format: u32,
     /// The release that wrote it.
     #[serde(default)]
