@@ -208,6 +208,4 @@ impl BlockPool {
 }
 
 #[cfg(test)]
-mod audit;
-#[cfg(test)]
 mod tests;

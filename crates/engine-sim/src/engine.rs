@@ -321,6 +321,4 @@ impl fmt::Debug for Engine {
 }
 
 #[cfg(test)]
-mod properties;
-#[cfg(test)]
 mod tests;

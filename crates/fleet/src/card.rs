@@ -1,5 +1,7 @@
 //! What an engine says about itself: its models, adapters, version, block size and event sources.
 
+mod sglang;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -7,8 +9,9 @@ use http::{HeaderValue, StatusCode};
 use kvasir_upstream::Origin;
 use serde::Deserialize;
 
+use self::sglang::ServerInfo;
 use crate::engine_client::{EngineClient, ProbeError};
-use crate::kind::{EngineKind, ServerInfo, is_llama_cpp};
+use crate::kind::{EngineKind, is_llama_cpp};
 use crate::signals::Page;
 
 /// A model name an engine answers to.

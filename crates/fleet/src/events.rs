@@ -5,11 +5,11 @@ use std::sync::{Arc, Weak};
 use kvasir_inventory::{AbsentReason, Inventory, Trust};
 use kvasir_kv_events::{Address, EndpointError, SubscribeError, Subscriber, SubscriberConfig};
 
-use crate::application::{Application, Followed, off_the_scheduler};
 use crate::card::EngineCard;
 use crate::kind::EngineKind;
 use crate::rank_stream::RankStream;
 use crate::spec::EventSpec;
+use crate::stream_applier::{Followed, StreamApplier, off_the_scheduler};
 use crate::task::Task;
 
 /// Where a rank's events come from.
@@ -162,7 +162,7 @@ enum StartError {
 
 /// Applies updates until the stream or the task ends.
 async fn apply_all(to: Followed, inventory: Arc<Inventory>, mut subscriber: Subscriber) {
-    let mut application = Application::new(to, inventory);
+    let mut application = StreamApplier::new(to, inventory);
     while let Some(update) = subscriber.recv().await {
         application.apply(&update);
     }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::admission;
 use crate::breaker::{Breaker, BreakerSettings, BreakerState, Ticket, Verdict};
-use crate::engine::{Engine, Exclusion};
+use crate::engine::Engine;
+use crate::exclusion::Exclusion;
 
 /// Metrics pages in a row, each waited for, without which an engine counts as silent.
 const SILENT_PAGES: u32 = 3;

@@ -12,9 +12,21 @@
 //! This crate knows no client request, no HTTP listener and no configuration file. A missing
 //! signal (no metrics, no events, no tokenizer) never makes an endpoint or a request fail; it has
 //! a named state and costs only routing quality.
+//!
+//! Words used here:
+//!
+//! - *seat*: a pool's place in the fleet; a reload puts another pool there.
+//! - *roster*: what all fleets of a gateway share, one after the other, and the engines that are leaving.
+//! - *supervised*: an engine with the task that keeps it current.
+//! - *ranks*: the endpoints of one engine, one or one for each data-parallel rank.
+//! - *retired*: an endpoint that is none any more while its engine stays and requests are still there.
+//! - *asked*: what is known of a request besides its tokens.
+//! - *trial*: a request that may try an engine whose breaker is half-open.
+//! - *bell*: there may be room again, so that whoever waits at a door tries ([`Door`]).
+//! - *lease*: blocks that a prefill engine keeps until the decode leg has fetched them ([`Lease`]).
+//! - *pair*: the prefill and the decode endpoint of one request; each does one *leg* of it.
 
 mod admission;
-mod application;
 mod apply;
 mod asked;
 mod breaker;
@@ -28,6 +40,7 @@ mod engine;
 mod engine_client;
 mod events;
 mod evidence;
+mod exclusion;
 mod exposition;
 mod guess;
 mod hash_contract;
@@ -56,6 +69,7 @@ mod selecting;
 mod signals;
 mod spec;
 mod split;
+mod stream_applier;
 mod supervised;
 mod task;
 #[cfg(test)]
@@ -77,9 +91,9 @@ pub use self::card::{Adapter, EngineCard, EventSource, ServedModel};
 pub use self::changes::Changes;
 pub use self::decision_log::{DecisionLog, DecisionLogError, DecisionLogSpec};
 pub use self::endpoint::Endpoint;
-pub use self::engine::Exclusion;
 pub use self::engine_client::{EngineClient, ProbeError};
 pub use self::evidence::{Evidence, PromptTokens};
+pub use self::exclusion::Exclusion;
 pub use self::guess::MAX_TEXT_BYTES;
 pub use self::hash_contract::{HashContract, HashState};
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};

@@ -12,7 +12,6 @@ use kvasir_inventory::{AbsentReason, Inventory};
 use tokio::sync::Notify;
 
 use crate::admission;
-use crate::application::Followed;
 use crate::card::EngineCard;
 use crate::engine::Engine;
 use crate::engine_client::{EngineClient, ProbeError};
@@ -23,6 +22,7 @@ use crate::ranks::Ranks;
 use crate::seat::Seat;
 use crate::signals::Page;
 use crate::spec::{EventSpec, HealthSpec};
+use crate::stream_applier::Followed;
 
 /// How often an engine that answers is asked again what it serves: adapters come and go.
 const CARD_REFRESH: Duration = Duration::from_secs(10);

@@ -379,6 +379,4 @@ impl Drop for PendingClaim {
 }
 
 #[cfg(test)]
-mod cost;
-#[cfg(test)]
 mod tests;

@@ -14,9 +14,9 @@ use kvasir_inventory::{AbsentReason, Inventory, Slot, Trust};
 use kvasir_kv_events::Update;
 use kvasir_kv_events::poll::{PollStream, RankUpdate};
 
-use crate::application::{Application, Followed, off_the_scheduler};
 use crate::engine::Engine;
 use crate::engine_client::{EngineClient, ProbeError};
+use crate::stream_applier::{Followed, StreamApplier, off_the_scheduler};
 use crate::task::Task;
 
 const PATH: &str = "/kv_cache_events";
@@ -81,7 +81,7 @@ impl PollFollower {
         tracing::info!(endpoint = engine.url(), ranks = ?wanted.0, "fetching events");
         let applications = streams
             .iter()
-            .map(|to| (to.stream.rank(), Application::new(to.clone(), Arc::clone(inventory))))
+            .map(|to| (to.stream.rank(), StreamApplier::new(to.clone(), Arc::clone(inventory))))
             .collect();
         let client = Arc::clone(&self.client);
         let poller = Poller::new(Arc::clone(engine), client, applications);
@@ -97,7 +97,7 @@ struct Poller {
     engine: Arc<Engine>,
     client: Arc<ArcSwapOption<EngineClient>>,
     stream: PollStream,
-    applications: BTreeMap<u32, Application>,
+    applications: BTreeMap<u32, StreamApplier>,
     /// Newer servers take `GET`, older ones `POST`.
     method: Method,
 }
@@ -106,7 +106,7 @@ impl Poller {
     fn new(
         engine: Arc<Engine>,
         client: Arc<ArcSwapOption<EngineClient>>,
-        applications: BTreeMap<u32, Application>,
+        applications: BTreeMap<u32, StreamApplier>,
     ) -> Self {
         let ranks: Vec<u32> = applications.keys().copied().collect();
         let (stream, first) = PollStream::new(&ranks);

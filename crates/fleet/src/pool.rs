@@ -10,7 +10,8 @@ use http::uri::Authority;
 use kvasir_balance::{Needs, Role, SessionSource, next_typical_prompt};
 
 pub use self::choice::{Chosen, Decision, PrefillSide};
-pub(crate) use self::state::{PoolState, Shared};
+pub(crate) use self::shared::Shared;
+pub(crate) use self::state::PoolState;
 use crate::admission::Door;
 use crate::asked::Asked;
 use crate::decision_log::Account;
@@ -30,6 +31,7 @@ mod admission;
 mod candidates;
 mod choice;
 mod service;
+mod shared;
 mod side;
 mod split;
 mod state;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use kvasir_upstream::Origin;
 use parking_lot::Mutex;
 
-use crate::application::off_the_scheduler;
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::identity::BlockIdentity;
 use crate::pool::Shared;
 use crate::rank_stream::RankStream;
 use crate::spec::{AdminState, RankAddressing};
+use crate::stream_applier::off_the_scheduler;
 
 /// More ranks than this are not followed: their engine earns no credit.
 const MAX_RANKS: usize = 1024;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kvasir_inventory::Inventory;
 use parking_lot::Mutex;
 
-use crate::application::off_the_scheduler;
 use crate::monitor::{Duties, Duty, Monitor};
 use crate::ranks::Ranks;
+use crate::stream_applier::off_the_scheduler;
 use crate::task::Task;
 
 /// An engine of the fleet, watched until [`end`](Self::end).

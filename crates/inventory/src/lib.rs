@@ -28,8 +28,10 @@ mod sync;
 mod table;
 mod terms;
 mod tiers;
+mod trust;
 
 pub use self::overlap::{Overlap, Overlaps};
 pub use self::residency::{Inventory, Limits, Slot, SlotStats};
 pub use self::stored::{Applied, Group, GroupKind, Identity, StoredBlocks};
-pub use self::terms::{AbsentReason, EngineHash, PartialReason, SuspectReason, Tier, Trust};
+pub use self::terms::{EngineHash, Tier};
+pub use self::trust::{AbsentReason, PartialReason, SuspectReason, Trust};

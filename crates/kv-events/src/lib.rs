@@ -20,7 +20,7 @@
 //! This crate knows no index, no tokenizer and no HTTP. libzmq runs on threads of its own, never
 //! on those of an async runtime.
 
-mod endpoint;
+mod address;
 mod event;
 mod extras;
 mod frames;
@@ -31,7 +31,7 @@ pub mod stream;
 mod subscriber;
 mod wire;
 
-pub use self::endpoint::{Address, EndpointError};
+pub use self::address::{Address, EndpointError};
 pub use self::event::{
     Batch, BlockRemoved, BlockStored, Event, ExtraKey, Medium, PublishedHash, Schema, SpecKind,
 };

@@ -4,7 +4,7 @@
 //! closing the socket: a new one has another identity, and late answers to the old one are dropped
 //! by the publisher's ROUTER.
 
-use crate::endpoint::Address;
+use crate::address::Address;
 use crate::frames::{self, Answer};
 use crate::subscriber::sockets::{self, Received};
 

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use self::hub::Hub;
 
-use crate::endpoint::{Address, EndpointError};
+use crate::address::{Address, EndpointError};
 use crate::stats::StreamStats;
 use crate::stream::{Stream, StreamConfig, Update};
 

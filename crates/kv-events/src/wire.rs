@@ -189,8 +189,8 @@ pub fn fuzz_one(data: &[u8]) {
     let _ = crate::frames::parse_answer(&frames);
     fuzz_stream(&frames);
     if let Ok(text) = std::str::from_utf8(data) {
-        drop(crate::endpoint::Address::resolve(text, "127.0.0.1"));
-        drop(crate::endpoint::Address::resolve("tcp://*:5557", text));
+        drop(crate::address::Address::resolve(text, "127.0.0.1"));
+        drop(crate::address::Address::resolve("tcp://*:5557", text));
     }
 }
 

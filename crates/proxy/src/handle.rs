@@ -21,7 +21,7 @@ use crate::relay::{AnswerBody, Relay, Source, is_event_stream};
 use crate::request_id::REQUEST_ID;
 use crate::route::{Route, route};
 use crate::spans::Step;
-use crate::{headers, incoming, keys, own, request_body, request_id};
+use crate::{headers, incoming, keys, local_routes, request_body, request_id};
 
 /// Answers one request of `client`.
 pub(crate) async fn handle(
@@ -53,11 +53,11 @@ async fn answer_to(
         incoming::read(&mut parts, client, now).and_then(|()| admit(now, &mut parts, route));
     if admitted.is_ok() {
         match route {
-            Route::Models => return own::models(&now.fleet),
-            Route::Health => return own::health(),
-            Route::Ready => return own::ready(&now.fleet, app.is_stopping()),
-            Route::Metrics => return own::metrics(app.metrics()),
-            Route::Options { allow } => return own::options(allow),
+            Route::Models => return local_routes::models(&now.fleet),
+            Route::Health => return local_routes::health(),
+            Route::Ready => return local_routes::ready(&now.fleet, app.is_stopping()),
+            Route::Metrics => return local_routes::metrics(app.metrics()),
+            Route::Options { allow } => return local_routes::options(allow),
             Route::Api(_)
             | Route::Stored
             | Route::Forward

@@ -22,7 +22,7 @@ mod headers;
 mod incoming;
 mod keys;
 mod listen;
-mod own;
+mod local_routes;
 mod owners;
 mod parity;
 mod plan;

@@ -1,5 +1,7 @@
 //! One test for each rule of the pool.
 
+mod audit;
+
 use super::*;
 
 const OLD: Version = Version::release(0, 20, 2);

@@ -1,5 +1,7 @@
 //! The engine's own duties: admission, aborts, resets, restarts, ends of requests, extra keys.
 
+mod properties;
+
 use kvasir_kv_hash::vllm::{Algorithm, Contract, ContractError, Lora, MmItem, Version};
 
 use super::*;

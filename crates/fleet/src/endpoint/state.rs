@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Endpoint;
-use crate::engine::Exclusion;
+use crate::exclusion::Exclusion;
 use crate::spec::AdminState;
 
 /// No state was set by hand.

@@ -9,10 +9,10 @@ use kvasir_inventory::{Inventory, Overlap, Overlaps, Slot};
 use kvasir_kv_hash::Scope;
 
 use super::{PromptTokens, sum};
-use crate::application::off_the_scheduler;
 use crate::card::EngineCard;
 use crate::identity::{Hashed, Keying};
 use crate::pending::{Chain, PromptKeys};
+use crate::stream_applier::off_the_scheduler;
 
 /// Prompts of so many tokens take the engine's hashes a millisecond or so.
 const LONG_TO_HASH: usize = 32_768;

@@ -1,5 +1,7 @@
 //! Pending prefixes against a list of what is pending.
 
+mod cost;
+
 use kvasir_kv_hash::{KeySpace, Scope};
 use proptest::prelude::*;
 

@@ -13,8 +13,8 @@ use super::trials::Trials;
 use crate::admission::NoRoom;
 use crate::decision_log::Noted;
 use crate::endpoint::Endpoint;
-use crate::engine::Exclusion;
 use crate::evidence::Evidence;
+use crate::exclusion::Exclusion;
 use crate::load::{LoadNow, Reservation};
 use crate::parity::{Prediction, Unjudged};
 

@@ -2,7 +2,7 @@
 
 use super::Pool;
 use crate::endpoint::Endpoint;
-use crate::engine::Exclusion;
+use crate::exclusion::Exclusion;
 use crate::spec::AdminState;
 
 impl Pool {

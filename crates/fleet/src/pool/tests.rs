@@ -10,7 +10,7 @@ use super::trials::Trials;
 use super::*;
 use crate::breaker::{BreakerSettings, Verdict};
 use crate::card::{Adapter, EngineCard, ServedModel};
-use crate::engine::Exclusion;
+use crate::exclusion::Exclusion;
 use crate::identity::BlockIdentity;
 use crate::ranks::Configured;
 use crate::selecting::Selecting;

@@ -4,7 +4,7 @@ use kvasir_upstream::{Limits as ConnectionLimits, Origin};
 
 use super::*;
 use crate::breaker::{BreakerSettings, BreakerState};
-use crate::engine::Exclusion;
+use crate::exclusion::Exclusion;
 use crate::health::Probe;
 use crate::retry_budget::RetryLimits;
 

@@ -27,14 +27,14 @@ pub(crate) struct Followed {
 
 /// What applies one stream's updates.
 #[derive(Debug)]
-pub(crate) struct Application {
+pub(crate) struct StreamApplier {
     to: Followed,
     applier: Applier,
     refill: Refill,
     unknown: Arc<EngineCard>,
 }
 
-impl Application {
+impl StreamApplier {
     pub(crate) fn new(to: Followed, inventory: Arc<Inventory>) -> Self {
         let identity = to.endpoint.identity().clone();
         let applier =

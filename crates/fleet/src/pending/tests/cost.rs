@@ -2,11 +2,10 @@
 
 use std::io::Write as _;
 
-use super::tests::{beginnings, prompts};
 use super::*;
 
 /// What one decision costs: `cargo test --release -p kvasir-fleet -- --ignored --nocapture
-/// pending::cost`.
+/// pending::tests::cost`.
 #[test]
 #[ignore = "a measurement"]
 fn cost() {

@@ -51,7 +51,7 @@ fn another_block_size_ends_what_was_computed_and_what_was_predicted() {
     let endpoint = Arc::clone(&ranks.endpoints()[0]);
     let stream = Arc::clone(&endpoint.streams()[0]);
     let to = Followed { endpoint: Arc::clone(&endpoint), stream: Arc::clone(&stream) };
-    let mut application = Application::new(to, Arc::clone(&inventory));
+    let mut application = StreamApplier::new(to, Arc::clone(&inventory));
     application.apply(&batch(vec![stored(1, 16)]));
     let root = inventory.space().root(&kvasir_kv_hash::Scope::default());
     let chain = Chain { keys: inventory.keys(root, &[7; 64], 16, 0), usable: 3 };
