@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kvasir_inventory::{
     GroupKind, Identity, Inventory, PartialReason, Slot, StoredBlocks, SuspectReason, Tier, Trust,
 };
-use kvasir_kv_events::{BlockRemoved, BlockStored, Event, Update};
+use kvasir_kv_events::{BlockRemoved, BlockStored, Event, ExtraItem, Update};
 use kvasir_kv_hash::{BlockExtra, BlockKey, Scope};
 
 use crate::card::EngineCard;
@@ -228,24 +228,7 @@ impl Applier {
             .into_iter()
             .filter_map(|at| Some((at, stored.block_hashes.get(at)?.0.to_be_bytes())))
             .collect();
-        let mut items: Vec<Vec<BlockExtra<'_>>> = extras
-            .items
-            .iter()
-            .map(|block| {
-                block
-                    .iter()
-                    .map(|item| BlockExtra { identity: item.identity, offset: item.offset })
-                    .collect()
-            })
-            .collect();
-        if !others.is_empty() {
-            items.resize_with(stored.block_hashes.len(), Vec::new);
-        }
-        for (at, name) in &others {
-            if let Some(items) = items.get_mut(*at) {
-                items.push(BlockExtra { identity: name, offset: NOT_PLAIN });
-            }
-        }
+        let items = block_extras(&extras.items, &others, stored.block_hashes.len());
         let applied = self.inventory.store(
             self.slot,
             &StoredBlocks {
@@ -301,6 +284,28 @@ impl Applier {
             self.inventory.remove(self.slot, &removed.block_hashes, *tier, group);
         }
     }
+}
+
+/// What identifies each of `blocks` besides its tokens: the images in it, and its own name where it is
+/// one of `others`. Empty where no block has anything.
+fn block_extras<'a>(
+    images: &'a [Vec<ExtraItem<'a>>],
+    others: &'a [(usize, [u8; 8])],
+    blocks: usize,
+) -> Vec<Vec<BlockExtra<'a>>> {
+    let extra =
+        |item: &'a ExtraItem<'a>| BlockExtra { identity: item.identity, offset: item.offset };
+    let mut items: Vec<Vec<BlockExtra<'a>>> =
+        images.iter().map(|block| block.iter().map(extra).collect()).collect();
+    if !others.is_empty() {
+        items.resize_with(blocks, Vec::new);
+    }
+    for (at, name) in others {
+        if let Some(items) = items.get_mut(*at) {
+            items.push(BlockExtra { identity: name, offset: NOT_PLAIN });
+        }
+    }
+    items
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use kvasir_inventory::{Inventory, Overlap, Tier, Trust};
 pub(crate) use self::lookup::{BlockShape, held};
 use self::lookup::{KeyedAs, Lookups};
 use crate::asked::Asked;
+use crate::card::EngineCard;
 use crate::credit::Creditable;
 use crate::endpoint::Endpoint;
 use crate::parity::{Prediction, Unjudged, without_last};
@@ -96,34 +97,7 @@ impl Evidence {
         let before: Vec<Creditable> = members.iter().map(|member| member.creditable()).collect();
         let mut lookups = Lookups { inventory, tokens, known: Vec::new() };
         let batch = tokens.prompts.map_or(0, <[_]>::len);
-        let mut of_batch = Vec::new();
-        let mut found = Vec::with_capacity(members.len());
-        for ((member, card), then) in members.iter().zip(&cards).zip(&before) {
-            let (blocks, keying) = (member.block_shape(), member.keying());
-            let keyed = KeyedAs::of(blocks, keying, card.as_deref(), tokens.adapter);
-            let shares = then.credits || !then.predicts;
-            let shares = shares && member.shares_pending(card.as_deref(), then.credits);
-            let keyed = keyed.filter(|_| then.predicts || shares);
-            let Some((at, lookup)) = keyed.and_then(|keyed| lookups.get(keyed)) else {
-                found.push(Found::default());
-                of_batch.resize(of_batch.len() + if batch > 1 { batch } else { 0 }, 0);
-                continue;
-            };
-            let block = lookup.keys.block_size;
-            let dropped = member.dropped_tokens(then.stamp, block);
-            let held = || lookup.overlaps.iter().map(|overlaps| member.held(overlaps));
-            let hit = || held().map(|overlap| without_last(overlap, dropped));
-            if batch > 1 {
-                of_batch.extend(hit().map(|overlap| overlap.resident()));
-            }
-            let keyed = shares.then_some(at);
-            found.push(match then.predicts {
-                true => {
-                    Found { held: sum(held()).resident(), hit: sum(hit()), block, keyed, dropped }
-                }
-                false => Found { keyed, dropped, ..Found::default() },
-            });
-        }
+        let (found, mut of_batch) = look_up(members, &cards, &before, &mut lookups);
         let judged = tokens.exact && tokens.prompts.is_some_and(|prompts| prompts.len() == 1);
         let mut sound = Vec::with_capacity(members.len());
         for (place, ((member, then), found)) in members.iter().zip(&before).zip(found).enumerate() {
@@ -289,6 +263,44 @@ impl Found {
         let (stamp, removed) = (now.stamp, then.removed);
         Ok(Prediction { tokens, held, block, prompt, on_device, stamp, removed })
     }
+}
+
+/// What each member holds, and of a batch what of each prompt is resident, member by member.
+fn look_up<'a>(
+    members: &[Arc<Endpoint>],
+    cards: &'a [Option<Arc<EngineCard>>],
+    before: &[Creditable],
+    lookups: &mut Lookups<'a>,
+) -> (Vec<Found>, Vec<u32>) {
+    let tokens = lookups.tokens;
+    let batch = tokens.prompts.map_or(0, <[_]>::len);
+    let mut of_batch = Vec::new();
+    let mut found = Vec::with_capacity(members.len());
+    for ((member, card), then) in members.iter().zip(cards).zip(before) {
+        let (blocks, keying) = (member.block_shape(), member.keying());
+        let keyed = KeyedAs::of(blocks, keying, card.as_deref(), tokens.adapter);
+        let shares = then.credits || !then.predicts;
+        let shares = shares && member.shares_pending(card.as_deref(), then.credits);
+        let keyed = keyed.filter(|_| then.predicts || shares);
+        let Some((at, lookup)) = keyed.and_then(|keyed| lookups.get(keyed)) else {
+            found.push(Found::default());
+            of_batch.resize(of_batch.len() + if batch > 1 { batch } else { 0 }, 0);
+            continue;
+        };
+        let block = lookup.keys.block_size;
+        let dropped = member.dropped_tokens(then.stamp, block);
+        let held = || lookup.overlaps.iter().map(|overlaps| member.held(overlaps));
+        let hit = || held().map(|overlap| without_last(overlap, dropped));
+        if batch > 1 {
+            of_batch.extend(hit().map(|overlap| overlap.resident()));
+        }
+        let keyed = shares.then_some(at);
+        found.push(match then.predicts {
+            true => Found { held: sum(held()).resident(), hit: sum(hit()), block, keyed, dropped },
+            false => Found { keyed, dropped, ..Found::default() },
+        });
+    }
+    (found, of_batch)
 }
 
 fn sum(overlaps: impl Iterator<Item = Overlap>) -> Overlap {

@@ -59,13 +59,17 @@ impl Fleet {
     /// A fleet without pools.
     #[must_use]
     pub fn empty(inventory: Arc<Inventory>) -> Self {
+        Self::empty_of(Arc::new(Roster::new(Shared::new(inventory))))
+    }
+
+    fn empty_of(roster: Arc<Roster>) -> Self {
         Self {
             pools: HashMap::new(),
             order: Vec::new(),
             engines: Vec::new(),
             seats: HashMap::new(),
             probing: None,
-            roster: Arc::new(Roster::new(Shared::new(inventory))),
+            roster,
             specs: HashMap::new(),
         }
     }

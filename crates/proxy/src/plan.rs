@@ -79,68 +79,19 @@ impl Plan {
         let body = request_body::read(body, limit, waits(&parts.headers)).await?;
         log.note(Step::Received);
         log.bytes_in = body.len() as u64;
-        let (has_ids, permits) = (token_header::is_there(&parts.headers), &app.reader_permits);
-        let looks = has_ids || now.fleet.reads_images();
-        let (envelope, names_media) = match api {
-            _ if !is_json(&parts.headers) => (of_form(&parts.headers, &body), false),
-            Some(_) => reading::envelope(permits, &body, looks)
-                .await
-                .map_err(|e| Refusal::Malformed(e.to_string()))?,
-            // What is sent to other paths may be anything.
-            None => reading::envelope(permits, &body, false).await.unwrap_or_default(),
-        };
+        let (envelope, names_media) = envelope_of(app, now, parts, &body, api).await?;
         log.stream = envelope.stream;
         log.comparable = !envelope.prompt_logprobs;
-        let stored = stored_id(parts.uri.path()).map(|(id, _)| id);
-        let stored = envelope.previous_response_id.as_deref().or(stored);
-        let owner = stored.and_then(|id| app.owners.get(id));
-        let owned_by = owner.as_ref().map(|owner| &*owner.model);
-        let (resolved, model) = resolve(&now.fleet, &envelope, owned_by, &parts.headers)?;
-        let owner = owner.and_then(|owner| {
-            let members = resolved.pool.members();
-            members.iter().find(|member| *member.url() == *owner.url).cloned()
-        });
+        let (resolved, model, owner) = destination(app, now, &envelope, parts)?;
         log.model = Some(model.clone());
         let loads = resolved.pool.prompts().loads();
         log.note(Step::Tokenising);
-        let mut known = match api {
-            Some(api) if is_json(&parts.headers) => {
-                let pool = &resolved.pool;
-                let adapted = resolved.adapter.is_some();
-                let plain = !adapted && !names_media;
-                match token_header::read(pool, permits, api, plain, &parts.headers).await {
-                    Some((claim, ids)) if pool.token_headers().believed() => {
-                        log.claim = Some(claim);
-                        Known::of_header(pool, ids)
-                    }
-                    claimed => {
-                        log.claim = claimed.map(|(claim, _)| claim);
-                        let salt = envelope.cache_salt.as_deref();
-                        let text = wanted_text(pool.needs());
-                        let request = Asked { api, body: &body, salt, adapted, text };
-                        tokenise(pool, &app.tokenizer_permits, request).await
-                    }
-                }
-            }
-            _ => Known::only_size(body.len(), "not_json"),
-        };
+        let seen = Seen { api, parts, body: &body, envelope: &envelope, names_media };
+        let mut known = seen.tokens(app, &resolved, log).await;
         log.note(Step::Tokenised);
         let is_single = known.prompts.as_ref().is_some_and(|prompts| prompts.len() == 1);
-        let judge = api.map(|api| {
-            let (pool, model) = (Arc::clone(&resolved.pool), model.clone());
-            let is_counted = is_single && known.is_exact() && known.source == Source::Local;
-            let counted = (is_counted && counts_the_prompt(api)).then_some(known.count);
-            Judge { pool, model, api, loads, counted }
-        });
-        if let Some(Judge { pool, model, api, .. }) = &judge
-            && known.is_exact()
-            && known.source == Source::Local
-            && pool.token_parity().mismatch(loads, model, api.as_str())
-        {
-            known.doubt();
-        }
-        log.tokens = known.tokens;
-        log.level = known.level;
+        let judge = api.map(|api| judge(&resolved.pool, &model, (api, loads), &mut known));
+        (log.tokens, log.level) = (known.tokens, known.level);
         log.token_source = known.source.as_str();
         let engine_extras = envelope.engine_extras;
         if engine_extras {
@@ -149,37 +100,27 @@ impl Plan {
         // Of several prompts, engines report the cached tokens of one; pooling may hit less than there is.
         let generates = api.is_some_and(Api::is_generation);
         log.comparable &= generates && is_single && known.is_exact();
-        let salt = envelope.cache_salt;
-        let logs = resolved.pool.logs_decisions();
-        let request_id = log.request_id().filter(|_| logs).map(str::to_owned);
-        let sources = resolved.pool.sessions();
-        let session = session::of_request(&model, sources, &parts.headers, &envelope.names);
-        let images = names_media || known.tokens == "multimodal";
-        let blind = if engine_extras { Some(Blind::Unsupported) } else { known.blind(api) };
-        let tools = envelope.tools;
-        let answered_whole = generates && !envelope.stream;
-        let (comparable, repeatable) = (log.comparable, api.is_some());
-        let names_media = names_media && known.source == Source::Header;
+        let pool = &resolved.pool;
         let plan = Self {
+            repeatable: api.is_some(),
+            owner,
+            judge,
+            comparable: log.comparable,
+            session: session::of_request(&model, pool.sessions(), &parts.headers, &envelope.names),
+            tools: envelope.tools,
+            images: names_media || known.tokens == "multimodal",
+            blind: if engine_extras { Some(Blind::Unsupported) } else { known.blind(api) },
+            request_id: log.request_id().filter(|_| pool.logs_decisions()).map(str::to_owned),
+            names_media: names_media && known.source == Source::Header,
+            salt: envelope.cache_salt,
+            engine_extras,
+            answered_whole: generates && !envelope.stream,
+            api,
+            why_whole: OnceLock::new(),
             resolved,
             model,
             body,
-            repeatable,
-            owner,
-            judge,
-            comparable,
             known,
-            names_media,
-            salt,
-            session,
-            tools,
-            images,
-            blind,
-            request_id,
-            engine_extras,
-            answered_whole,
-            api,
-            why_whole: OnceLock::new(),
         };
         if plan.resolved.pool.split().is_some() {
             log.not_split = plan.why_whole(&plan.resolved.pool);
@@ -240,6 +181,96 @@ impl Plan {
             || self.known.tokens == "multimodal"
             || self.names_media
     }
+}
+
+/// A request as it was read.
+struct Seen<'a> {
+    api: Option<Api>,
+    parts: &'a Parts,
+    body: &'a Bytes,
+    envelope: &'a Envelope,
+    names_media: bool,
+}
+
+impl Seen<'_> {
+    /// The tokens of its prompts: those of a header where the pool believes it, else by the model's
+    /// template and tokenizer.
+    async fn tokens(&self, app: &App, resolved: &Resolved, log: &mut AccessLog) -> Known {
+        let Self { parts, body, .. } = *self;
+        let Some(api) = self.api.filter(|_| is_json(&parts.headers)) else {
+            return Known::only_size(body.len(), "not_json");
+        };
+        let pool = &resolved.pool;
+        let adapted = resolved.adapter.is_some();
+        let plain = !adapted && !self.names_media;
+        match token_header::read(pool, &app.reader_permits, api, plain, &parts.headers).await {
+            Some((claim, ids)) if pool.token_headers().believed() => {
+                log.claim = Some(claim);
+                Known::of_header(pool, ids)
+            }
+            claimed => {
+                log.claim = claimed.map(|(claim, _)| claim);
+                let salt = self.envelope.cache_salt.as_deref();
+                let text = wanted_text(pool.needs());
+                let request = Asked { api, body, salt, adapted, text };
+                tokenise(pool, &app.tokenizer_permits, request).await
+            }
+        }
+    }
+}
+
+/// What the body says that a gateway acts on, and whether it names images or the like, where anybody
+/// asks.
+async fn envelope_of(
+    app: &App,
+    now: &Now,
+    parts: &Parts,
+    body: &Bytes,
+    api: Option<Api>,
+) -> Result<(Envelope, bool), Refusal> {
+    let permits = &app.reader_permits;
+    if !is_json(&parts.headers) {
+        return Ok((of_form(&parts.headers, body), false));
+    }
+    if api.is_none() {
+        // What is sent to other paths may be anything.
+        return Ok(reading::envelope(permits, body, false).await.unwrap_or_default());
+    }
+    let looks = token_header::is_there(&parts.headers) || now.fleet.reads_images();
+    let read = reading::envelope(permits, body, looks).await;
+    read.map_err(|error| Refusal::Malformed(error.to_string()))
+}
+
+/// Pool and model, and the engine that keeps what the request goes on from, where it is known.
+fn destination(
+    app: &App,
+    now: &Now,
+    envelope: &Envelope,
+    parts: &Parts,
+) -> Result<(Resolved, String, Option<Arc<Endpoint>>), Refusal> {
+    let stored = stored_id(parts.uri.path()).map(|(id, _)| id);
+    let stored = envelope.previous_response_id.as_deref().or(stored);
+    let owner = stored.and_then(|id| app.owners.get(id));
+    let owned_by = owner.as_ref().map(|owner| &*owner.model);
+    let (resolved, model) = resolve(&now.fleet, envelope, owned_by, &parts.headers)?;
+    let owner = owner.and_then(|owner| {
+        let members = resolved.pool.members();
+        members.iter().find(|member| *member.url() == *owner.url).cloned()
+    });
+    Ok((resolved, model, owner))
+}
+
+/// What compares the answer with what is known. Where engines lately counted other tokens than the
+/// tokenizer here (the `loads`-th in use), what it says is in doubt.
+fn judge(pool: &Arc<Pool>, model: &str, (api, loads): (Api, u64), known: &mut Known) -> Judge {
+    let is_single = known.prompts.as_ref().is_some_and(|prompts| prompts.len() == 1);
+    let is_ours = known.is_exact() && known.source == Source::Local;
+    let is_counted = is_single && is_ours && counts_the_prompt(api);
+    let counted = is_counted.then_some(known.count);
+    if is_ours && pool.token_parity().mismatch(loads, model, api.as_str()) {
+        known.doubt();
+    }
+    Judge { pool: Arc::clone(pool), model: model.to_owned(), api, loads, counted }
 }
 
 /// The pool: by the body's `model`, else by who keeps what it goes on from, else by the `x-model`

@@ -76,6 +76,48 @@ pub struct TokenState {
     pub example: Option<TokenExample>,
 }
 
+impl Counted {
+    /// The entry of a model and API, for the tokenizer that is the `loads`-th in use: of one before
+    /// nothing counts any more. `None` where there are too many.
+    fn entry(&mut self, loads: u64, key: (String, &'static str)) -> Option<&mut Entry> {
+        if loads < self.loads {
+            return None;
+        }
+        if loads > self.loads {
+            *self = Self { loads, ..Self::default() };
+        }
+        if self.entries.len() >= MAX_ENTRIES && !self.entries.contains_key(&key) {
+            return None;
+        }
+        Some(self.entries.entry(key).or_default())
+    }
+}
+
+/// Says what an answer showed, where it is worth a line.
+fn tell(
+    model: &str,
+    api: &'static str,
+    mismatch: bool,
+    (example, changed): (Option<TokenExample>, bool),
+) {
+    if let Some(example) = example {
+        let TokenExample { request_id, endpoint, streamed, counted, reported } = example;
+        tracing::warn!(
+            model,
+            api,
+            endpoint,
+            request_id,
+            streamed,
+            counted,
+            reported,
+            mismatch,
+            "engine counts other prompt tokens: template or tokenizer differ"
+        );
+    } else if changed {
+        tracing::info!(model, api, mismatch, "engine counts the same prompt tokens again");
+    }
+}
+
 impl TokenParity {
     /// Whether prompts of `model` at this API are an approximation, by the tokenizer that is the
     /// `loads`-th in use.
@@ -101,17 +143,8 @@ impl TokenParity {
     ) {
         let Some(reported) = report.prompt_tokens.filter(|_| report.clean) else { return };
         let mut known = self.counted.lock();
-        if loads < known.loads {
-            return;
-        }
-        if loads > known.loads {
-            *known = Counted { loads, ..Counted::default() };
-        }
         let key = (model.to_owned(), report.api);
-        if known.entries.len() >= MAX_ENTRIES && !known.entries.contains_key(&key) {
-            return;
-        }
-        let entry = known.entries.entry(key).or_default();
+        let Some(entry) = known.entry(loads, key) else { return };
         let differs = counted != reported;
         let changed = entry.window.note(differs);
         let mut log = None;
@@ -137,27 +170,7 @@ impl TokenParity {
         let any = known.entries.values().any(|entry| entry.window.mismatch());
         self.any.store(any, Ordering::Relaxed);
         drop(known);
-        if let Some(example) = log {
-            let TokenExample { request_id, endpoint, streamed, counted, reported } = example;
-            tracing::warn!(
-                model,
-                api = report.api,
-                endpoint,
-                request_id,
-                streamed,
-                counted,
-                reported,
-                mismatch,
-                "engine counts other prompt tokens: template or tokenizer differ"
-            );
-        } else if changed {
-            tracing::info!(
-                model,
-                api = report.api,
-                mismatch,
-                "engine counts the same prompt tokens again"
-            );
-        }
+        tell(model, report.api, mismatch, (log, changed));
     }
 
     /// What is known, by model and API.

@@ -12,8 +12,29 @@ use crate::evidence::Evidence;
 use crate::load::LoadNow;
 
 impl Pool {
-    /// One endpoint as a choice sees it; whether requests are split.
-    pub(super) fn candidate(
+    /// All endpoints as a choice sees them at this moment, in the order of the evidence. To be asked
+    /// under the lock of the pool's selection; `splits` says whether requests are split.
+    pub(super) fn candidates(
+        &self,
+        evidence: &Evidence,
+        median_rate: f64,
+        now: Instant,
+        splits: bool,
+    ) -> Vec<Candidate> {
+        let pending = evidence.pending(&self.shared.pending, now);
+        let loads: Vec<LoadNow> =
+            evidence.endpoints.iter().map(|member| member.load().at(now)).collect();
+        let candidate = |place: usize| Candidate {
+            pending: pending[place],
+            ..self.candidate(place, evidence, &loads[place], median_rate, now, splits)
+        };
+        let mut candidates: Vec<Candidate> = (0..evidence.endpoints.len()).map(candidate).collect();
+        let recent: Vec<(f64, f64)> = loads.iter().map(|load| load.recent).collect();
+        even_out(&mut candidates, &recent);
+        candidates
+    }
+
+    fn candidate(
         &self,
         place: usize,
         evidence: &Evidence,
@@ -80,7 +101,7 @@ pub(super) fn median_rate(members: &[Arc<Endpoint>]) -> f64 {
 }
 
 /// [`kvasir_balance::even_out`] among endpoints of one role: those of others are given other work.
-pub(super) fn even_out(candidates: &mut [Candidate], recent: &[(f64, f64)]) {
+fn even_out(candidates: &mut [Candidate], recent: &[(f64, f64)]) {
     for role in Role::ALL {
         let is_it = |place: &usize| candidates.get(*place).is_some_and(|one| one.role == role);
         let places: Vec<usize> = (0..recent.len()).filter(is_it).collect();

@@ -7,7 +7,7 @@ use kvasir_balance::{Candidate, Legs, Members, Miss, Note, PairPlan, Pairing, Re
 use kvasir_inventory::{Overlap, Trust};
 
 use super::Pool;
-use super::candidates::{even_out, median_rate};
+use super::candidates::median_rate;
 use super::side::Side;
 use super::trials::Trials;
 use crate::admission::NoRoom;
@@ -15,7 +15,7 @@ use crate::decision_log::Noted;
 use crate::endpoint::Endpoint;
 use crate::evidence::Evidence;
 use crate::exclusion::Exclusion;
-use crate::load::{LoadNow, Reservation};
+use crate::load::Reservation;
 use crate::parity::{Prediction, Unjudged};
 
 /// An endpoint chosen for a request, and the claim on it.
@@ -208,16 +208,7 @@ impl Pool {
         let mut state = self.state.selecting.lock();
         let mut trials = Trials::hold(&evidence.endpoints, &mut exclusions, excluded);
         self.state.selecting.note_lives(&mut state, &evidence.endpoints);
-        let pending = evidence.pending(&self.shared.pending, now);
-        let loads: Vec<LoadNow> =
-            evidence.endpoints.iter().map(|member| member.load().at(now)).collect();
-        let candidate = |place: usize| Candidate {
-            pending: pending[place],
-            ..self.candidate(place, evidence, &loads[place], median_rate, now, pairing.is_some())
-        };
-        let mut candidates: Vec<Candidate> = (0..evidence.endpoints.len()).map(candidate).collect();
-        let recent: Vec<(f64, f64)> = loads.iter().map(|load| load.recent).collect();
-        even_out(&mut candidates, &recent);
+        let candidates = self.candidates(evidence, median_rate, now, pairing.is_some());
         if let Some(limits) = self.limits() {
             let legs = pairing.map_or(Legs::Whole, |pairing| pairing.legs);
             limits.exclude(&evidence.endpoints, &candidates, tokens, legs, &mut exclusions)?;
@@ -233,15 +224,7 @@ impl Pool {
         let side = |place: usize| Side::of(place, evidence, &candidates).ok_or(NoRoom::Nobody);
         let (answers, computes) = (side(chosen.index)?, chosen.prefill.map(side).transpose()?);
         let fetches = chosen.plan == Some(PairPlan::Split);
-        let mut standing =
-            |side: &Side<'_>| trials.take(side.member).unwrap_or_else(|| side.member.send());
-        let prefill = computes.as_ref().map(|side| side.reserve_prefill(standing(side)));
-        let reservation = match &self.split {
-            Some(split) if fetches => {
-                answers.reserve_decode(standing(&answers), split.transfer_time)
-            }
-            _ => answers.reserve(standing(&answers)),
-        };
+        let (reservation, prefill) = self.claim(&answers, computes.as_ref(), fetches, &mut trials);
         for side in computes.iter().chain([&answers]) {
             state.forget_if_gone(side.member);
         }
@@ -264,6 +247,26 @@ impl Pool {
         let id = selecting.log().map(|_| id);
         let decision = self.decision(id, chosen, &answers, computes.as_ref());
         Ok(Chosen { reservation, prefill, decision })
+    }
+
+    /// The claim on the endpoint that answers, and that on the one that computes where it is another.
+    fn claim(
+        &self,
+        answers: &Side<'_>,
+        computes: Option<&Side<'_>>,
+        fetches: bool,
+        trials: &mut Trials<'_>,
+    ) -> (Reservation, Option<Reservation>) {
+        let mut standing =
+            |side: &Side<'_>| trials.take(side.member).unwrap_or_else(|| side.member.send());
+        let prefill = computes.map(|side| side.reserve_prefill(standing(side)));
+        let reservation = match &self.split {
+            Some(split) if fetches => {
+                answers.reserve_decode(standing(answers), split.transfer_time)
+            }
+            _ => answers.reserve(standing(answers)),
+        };
+        (reservation, prefill)
     }
 
     fn decision(

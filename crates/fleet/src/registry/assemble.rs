@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::uri::Authority;
 use kvasir_balance::Role;
@@ -13,6 +13,7 @@ use kvasir_prompt::Limits;
 
 use super::engines::{EngineSpec, Wanted, engine_specs};
 use super::{Fleet, FleetError, Seated};
+use crate::breaker::BreakerSettings;
 use crate::changes::Changes;
 use crate::decision_log::DecisionLog;
 use crate::engine_client::EngineClient;
@@ -55,46 +56,24 @@ type MembersByUrl = BTreeMap<String, Member>;
 pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Changes), FleetError> {
     let roster = Arc::clone(&before.roster);
     let mut leaving = roster.leaving();
-    let mut members = MembersByUrl::new();
-    for engine in engine_specs(&spec.pools)? {
-        let member = member(before, &leaving, engine)?;
-        members.insert(member.spec.origin.authority().to_string(), member);
-    }
+    let members = members_of(before, &leaving, &spec.pools)?;
 
     let mut changes = Changes::default();
     let FleetSpec { pools, scrape_interval, connect_timeout, seed, decision_log, health } = spec;
     for member in members.values() {
-        member.ranks.engine().set_weight(member.spec.weight);
-        set_part(member, &mut changes);
-        member.ranks.engine().set_breaker(health.breaker);
-        member.ranks.configure(member.spec.configured);
+        configure(member, health.breaker, &mut changes);
     }
-    let known = before.probing.as_ref().filter(|(timeout, _)| *timeout == connect_timeout);
-    let another_client = known.is_none();
-    let client = known.map_or_else(|| EngineClient::new(connect_timeout), |(_, c)| c.clone());
+    let (client, another_client) = client_of(before, connect_timeout);
     let mut fleet = Fleet {
         probing: Some((connect_timeout, client.clone())),
-        specs: HashMap::new(),
-        roster: Arc::clone(&roster),
-        pools: HashMap::new(),
-        order: Vec::new(),
-        engines: Vec::new(),
-        seats: HashMap::new(),
+        ..Fleet::empty_of(Arc::clone(&roster))
     };
     let log = decision_log.as_deref();
     for (place, pool) in (0_u64..).zip(pools) {
         let seed = seed.wrapping_add(place);
         seat_pool(&mut fleet, before, pool, &members, (seed, log), &mut changes);
     }
-    for seated in fleet.seats.values() {
-        seated.seat.check(&client, another_client);
-    }
-    for (model, gone) in &before.seats {
-        if !fleet.seats.contains_key(model) {
-            gone.seat.end();
-            changes.pools_removed.push(model.clone());
-        }
-    }
+    check_seats(before, &fleet, (&client, another_client), &mut changes);
     let seats: Vec<Arc<Seat>> =
         fleet.order.iter().map(|pool| Arc::clone(&fleet.seats[pool.model()].seat)).collect();
     for member in members.into_values() {
@@ -132,6 +111,53 @@ pub(super) fn assemble(before: &Fleet, spec: FleetSpec) -> Result<(Fleet, Change
     fleet.engines.sort_by(|a, b| a.url().cmp(b.url()));
     changes.pools_removed.sort();
     Ok((fleet, changes))
+}
+
+/// The engines of the new fleet: those that are there or were, and new ones.
+fn members_of(
+    before: &Fleet,
+    leaving: &Leaving,
+    pools: &[PoolSpec],
+) -> Result<MembersByUrl, FleetError> {
+    let mut members = MembersByUrl::new();
+    for engine in engine_specs(pools)? {
+        let member = member(before, leaving, engine)?;
+        members.insert(member.spec.origin.authority().to_string(), member);
+    }
+    Ok(members)
+}
+
+/// Tells an engine what the specification says of it.
+fn configure(member: &Member, breaker: BreakerSettings, changes: &mut Changes) {
+    member.ranks.engine().set_weight(member.spec.weight);
+    set_part(member, changes);
+    member.ranks.engine().set_breaker(breaker);
+    member.ranks.configure(member.spec.configured);
+}
+
+/// What engines are asked with, and whether it is another than before.
+fn client_of(before: &Fleet, connect_timeout: Duration) -> (EngineClient, bool) {
+    let known = before.probing.as_ref().filter(|(timeout, _)| *timeout == connect_timeout);
+    let client = known.map_or_else(|| EngineClient::new(connect_timeout), |(_, c)| c.clone());
+    (client, known.is_none())
+}
+
+/// Has the seats' work go on, and ends the seats of pools that are gone.
+fn check_seats(
+    before: &Fleet,
+    fleet: &Fleet,
+    (client, another_client): (&EngineClient, bool),
+    changes: &mut Changes,
+) {
+    for seated in fleet.seats.values() {
+        seated.seat.check(client, another_client);
+    }
+    for (model, gone) in &before.seats {
+        if !fleet.seats.contains_key(model) {
+            gone.seat.end();
+            changes.pools_removed.push(model.clone());
+        }
+    }
 }
 
 /// Gives an engine its part in pools that split requests.
