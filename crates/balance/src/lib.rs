@@ -50,7 +50,7 @@ pub use self::query::{HEAD_BYTES, Needs, Prefix, Query, digest, digest_of_text, 
 pub use self::rng::Rng;
 pub use self::select::{Decision, Members, Note, Selection, Stage};
 pub use self::sessions::{BodyName, MAX_SESSION_BYTES, SessionSource};
-pub use self::slo::{Narrowed, Slo};
+pub use self::slo::Slo;
 pub use self::spec::{PolicySpec, SelectionSpec};
 pub use self::sticky::{Pins, StickyOptions};
 pub use self::view::{Candidate, EndpointId, FleetView, Load};

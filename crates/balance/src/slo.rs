@@ -20,7 +20,7 @@ const LEAST_BAD: f64 = 1.1;
 
 /// How the limit narrowed the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Narrowed {
+pub(crate) enum Narrowed {
     /// All are within it.
     No,
     /// Those that breach it were left out.
@@ -32,7 +32,7 @@ pub enum Narrowed {
 impl Narrowed {
     /// The word used in decision records.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::No => "all_within",
             Self::Within => "some_breach",
