@@ -293,6 +293,7 @@ async fn requests_find_their_pool_by_body_then_header_then_the_only_one() {
         let endpoint = response.head.header("x-kvasir-endpoint");
         assert_eq!(endpoint, Some(&*expected.url()), "{header:?} {body}");
     }
+    gateway.until_known().await;
     for (path, kind, header, body, status, code) in [
         (COMPLETIONS, json, None, r#"{"prompt":[1]}"#, 400, "model_required"),
         (COMPLETIONS, json, None, r#"{"model":""}"#, 400, "model_required"),
@@ -324,13 +325,8 @@ async fn with_one_pool_no_model_need_be_named() {
         let response = client.response().await.unwrap();
         assert_eq!((response.status, &response.body[..]), (200, &b"\x1f\x8b odd"[..]));
     }
-    // Until it has said what it serves it may serve that.
-    let other = until(SOON, || async {
-        let answer = gateway.post(COMPLETIONS, &json!({"model": "other"})).await;
-        if answer.status == 503 { Err(answer.text()) } else { Ok(answer) }
-    })
-    .await;
-    refusal(&other, 404, "model_not_found");
+    gateway.until_known().await;
+    refusal(&gateway.post(COMPLETIONS, &json!({"model": "other"})).await, 404, "model_not_found");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -145,6 +145,15 @@ impl Gateway {
         .await;
     }
 
+    /// Waits until all engines have said what they serve: before, they may serve any model.
+    pub(crate) async fn until_known(&self) {
+        until(SOON, || async {
+            let answer = self.post("/v1/completions", &json!({"model": "nobody's"})).await;
+            if answer.status == 503 { Err(answer.text()) } else { Ok(()) }
+        })
+        .await;
+    }
+
     /// Waits until the tokenizer is loaded and each replica's history is known.
     pub(crate) async fn until_learned(&self, replicas: &[&Replica]) {
         self.until_metric("kvasir_pool_tokenizer_ready", &[], 1.0).await;
