@@ -280,7 +280,10 @@ async fn with_all_engines_down_the_client_is_told_at_once_and_in_json() {
             (&error["code"], &error["type"]),
             (&json!("no_endpoint"), &json!("server_error"))
         );
-        assert!(error["message"].as_str().unwrap().contains("tiny"), "{error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("tiny"), "{message}");
+        let told = |engine: &FakeEngine| message.contains(&engine.addr().port().to_string());
+        assert!(!engines.iter().any(told), "{message}: where engines are is not for clients");
     }
     gateway.until_metric("kvasir_pool_ready", &[], 0.0).await;
     assert_eq!(gateway.get("/readyz").await.status, 503);

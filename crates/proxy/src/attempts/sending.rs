@@ -210,7 +210,7 @@ impl Tries<'_> {
                 endpoint.mark_unreachable(&why);
             }
             self.cause = Some(Cause::Connect);
-            self.last_refusal = Some((why, failure.fault().into()));
+            self.last_refusal = Some((told(phase).to_owned(), failure.fault().into()));
         } else if failure.retry() == Retry::Never {
             self.cause = Some(Cause::Broke);
             self.invalid = Some(why);
@@ -218,7 +218,7 @@ impl Tries<'_> {
             // As an answer of 503 is.
             self.cause = Some(Cause::Busy);
             self.sent += 1;
-            self.last_refusal = Some((why, failure.fault().into()));
+            self.last_refusal = Some((told(phase).to_owned(), failure.fault().into()));
         } else {
             self.cause = Some(Cause::Broke);
             self.sent += 1;
@@ -250,4 +250,13 @@ impl Tries<'_> {
 fn broke(pool: &Pool, endpoint: &Endpoint) -> &'static str {
     let decodes = pool.split().is_some() && pool.role(endpoint) == Role::Decode;
     if decodes { DECODE_DIED } else { ENGINE_BROKE }
+}
+
+/// Why no engine got it, as clients may know it: addresses and certificates are for the log.
+fn told(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Pool => "as many connections as are allowed are in use",
+        Phase::Refused => "those there are refuse it for now",
+        _ => "none of those there are could be connected to",
+    }
 }
