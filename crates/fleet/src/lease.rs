@@ -86,7 +86,7 @@ impl Lease {
 
     /// A decode leg is sent for the blocks now, or (`false`) was not after all. `true` where its
     /// fetching does not show when it is done: an end meanwhile says nothing.
-    pub fn is_sent(&self, sent: bool) {
+    pub fn set_sent(&self, sent: bool) {
         let state = if sent { State::Sent } else { State::Kept };
         self.endpoint.leases().set(self.entry, state);
     }

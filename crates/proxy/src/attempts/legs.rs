@@ -240,7 +240,7 @@ impl Tries<'_> {
         let began = Instant::now();
         // The first data of an answer that is not streamed comes when all of it was generated: only of
         // a stream it shows in time that the blocks were fetched.
-        hand.lease.is_sent(!self.log.stream);
+        hand.lease.set_sent(!self.log.stream);
         let limit = self.log.stream.then_some(settings.decode_timeout);
         let asked = Asked { body: &body, leg: Some(Leg::Decode), limit };
         let taken = self.taken;
@@ -277,7 +277,7 @@ impl Tries<'_> {
     /// Else the blocks may have been fetched, and freed: nobody is sent for them again.
     fn keep_hand(&mut self, hand: Handed, untouched: bool) {
         if untouched {
-            hand.lease.is_sent(false);
+            hand.lease.set_sent(false);
             self.split.hand = Some(hand);
         } else {
             drop(hand);

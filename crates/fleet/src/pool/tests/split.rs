@@ -122,13 +122,13 @@ fn a_lease_that_is_given_up_counts_until_the_engine_lets_go() {
     };
     drop(lease());
     let sent = lease();
-    sent.is_sent(true);
+    sent.set_sent(true);
     let broke = lease();
-    broke.is_sent(true);
+    broke.set_sent(true);
     drop(broke);
     let unsent = lease();
-    unsent.is_sent(true);
-    unsent.is_sent(false);
+    unsent.set_sent(true);
+    unsent.set_sent(false);
     assert_eq!(leases(&p, Duration::from_secs(59)), (4, 0, 0));
     // What is being fetched says nothing by its end.
     assert_eq!(leases(&p, Duration::from_secs(61)), (0, 1, 2));
