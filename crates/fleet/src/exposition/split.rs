@@ -8,6 +8,9 @@ use crate::endpoint::Endpoint;
 use crate::lease::LeaseCounts;
 use crate::pool::Pool;
 
+/// One number of an endpoint's leases.
+type Read = fn(&LeaseCounts) -> f64;
+
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub(super) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Arc<Pool>]) {
     let name = "endpoint_role";
@@ -22,7 +25,7 @@ pub(super) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Ar
     let now = Instant::now();
     let counts: Vec<LeaseCounts> =
         endpoints.iter().map(|endpoint| endpoint.leases().count(now)).collect();
-    let families: [(&str, &str, &str, fn(&LeaseCounts) -> f64); 3] = [
+    let families: [(&str, &str, &str, Read); 3] = [
         ("pd_leases", "gauge", "Prompts whose blocks are kept for decode legs.", |c| c.live as f64),
         (
             "pd_leases_expired_total",

@@ -20,7 +20,7 @@ use crate::relay::Source;
 pub(crate) fn failed_fetch(started: Started) -> Result<Started, (Parts, Frame<Bytes>)> {
     let is_stream = started.head.status.is_success() && Source::is_open(&started.head);
     let data = started.first.as_ref().filter(|_| is_stream).and_then(Frame::data_ref);
-    let Some(error) = data.and_then(|data| error_of(data)) else { return Ok(started) };
+    let Some(error) = data.and_then(error_of) else { return Ok(started) };
     let mut head = started.head;
     head.status = StatusCode::INTERNAL_SERVER_ERROR;
     head.headers.remove(TRANSFER_ENCODING);
