@@ -296,7 +296,7 @@ impl Endpoint {
     /// Prompts whose blocks it keeps for decode legs now.
     #[must_use]
     pub fn leased(&self) -> usize {
-        self.leases.count(Instant::now()).0
+        self.leases.count(Instant::now()).live
     }
 
     /// Tokens of KV per second that it fetches as a decode endpoint, as seen; `None` until enough was

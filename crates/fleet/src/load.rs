@@ -113,10 +113,11 @@ impl Reservation {
     }
 
     /// The prefill leg is over, with its answer: what the endpoint has to do for it is done, and it
-    /// keeps the prompt's blocks for so long for the decode leg to fetch.
+    /// keeps the prompt's blocks for so long for the decode leg to fetch. `since` is when the leg was
+    /// sent: when the engine's own time began is not known, but not before.
     #[must_use]
-    pub fn lease(self, time: Duration) -> Lease {
-        Lease::new(Arc::clone(&self.endpoint), time, Instant::now())
+    pub fn lease(self, time: Duration, since: Instant) -> Lease {
+        Lease::new(Arc::clone(&self.endpoint), time, since)
     }
 
     /// The decode leg is sent now, to an engine that has to fetch the prompt's KV: what it takes from

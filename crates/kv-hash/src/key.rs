@@ -121,9 +121,7 @@ impl KeySpace {
         }
         let start = scratch.len();
         scratch.resize(start + tokens.len() * 4, 0);
-        for (word, token) in scratch[start..].as_chunks_mut::<4>().0.iter_mut().zip(tokens) {
-            *word = token.to_le_bytes();
-        }
+        put_tokens(&mut scratch[start..], tokens);
         self.digest(scratch)
     }
 
@@ -147,11 +145,15 @@ impl KeySpace {
         if block_size == 0 {
             return Vec::new();
         }
-        let mut buf = Vec::with_capacity(16 + block_size * 4);
+        // What [`next_with`](Self::next_with) makes of blocks without extras, in place.
+        let mut buf = vec![0; 16 + block_size * 4];
         let mut keys = Vec::with_capacity(tokens.len() / block_size);
         let mut parent = root;
         for block in tokens.chunks_exact(block_size) {
-            parent = self.next_with(&mut buf, parent, block, &[]);
+            let (head, words) = buf.split_at_mut(16);
+            head[..8].copy_from_slice(&parent.0.to_le_bytes());
+            put_tokens(words, block);
+            parent = self.digest(&buf);
             keys.push(parent);
         }
         keys
@@ -166,6 +168,13 @@ impl KeySpace {
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     (product as u64) ^ ((product >> 64) as u64)
+}
+
+/// Tokens as their bytes, four each.
+fn put_tokens(words: &mut [u8], tokens: &[u32]) {
+    for (word, token) in words.as_chunks_mut().0.iter_mut().zip(tokens) {
+        *word = token.to_le_bytes();
+    }
 }
 
 /// Appends a length-prefixed part, so that neighbours cannot run into each other.

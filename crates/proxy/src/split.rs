@@ -7,6 +7,7 @@
 
 mod companion;
 mod eligible;
+mod fetch_error;
 mod finished;
 mod nixl;
 mod rooms;
@@ -26,6 +27,8 @@ use kvasir_prompt::{Api, ObjectText};
 
 pub(crate) use self::companion::{Companion, PrefillEnd, Sending};
 pub(crate) use self::eligible::why_not;
+pub(crate) use self::fetch_error::failed_fetch;
+pub(crate) use self::nixl::kept_for;
 pub(crate) use self::rooms::{Room, Rooms};
 pub(crate) use self::sglang::Bootstrap;
 pub(crate) use self::usage::{StreamMerge, merged};

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::harness::{COMPLETIONS, Gateway, Golden, MetricsPage, SOON, until};
 
 /// How long simulated prefill engines keep what nobody fetches.
-const LEASE: Duration = Duration::from_millis(1500);
+const LEASE: Duration = Duration::from_millis(4000);
 
 /// A simulated engine with a part.
 struct Engine {
@@ -209,7 +209,9 @@ fn config(prefill: &[Engine], decode: &[Engine], disaggregation: &Value) -> Valu
         .map(|engine| endpoint(engine, "prefill"))
         .chain(decode.iter().map(|engine| endpoint(engine, "decode")))
         .collect();
-    let mut section = json!({"enabled": true});
+    // What is given up counts until its end.
+    let lease = u64::try_from(LEASE.as_millis()).unwrap();
+    let mut section = json!({"enabled": true, "lease_ms": lease});
     section.as_object_mut().unwrap().extend(disaggregation.as_object().unwrap().clone());
     // What is not streamed is waited for as long as anywhere.
     json!({"timeouts": {"connect_ms": 1000, "first_data_ms": 5000}, "pools": [{"model": "tiny", "tokenizer_dir": Golden::staged(), "token_parity": "off",

@@ -72,6 +72,8 @@ struct Settings {
     transfer: TransferFault,
     /// Leases are over as soon as they are granted.
     lease_expired: bool,
+    /// Whoever fetches a prompt that is gone gets what lies in its blocks by then, and no error.
+    gone_is_read: bool,
     /// Each fault happens once and is over.
     once: bool,
     /// Connections are closed after so long without a request; never without it.
@@ -117,6 +119,11 @@ impl Faults {
         expired
     }
 
+    /// Whether a prompt that is gone is read all the same, as one-sided reads do.
+    pub(super) fn gone_is_read(&self) -> bool {
+        self.settings.lock().gone_is_read
+    }
+
     /// How long an idle connection is kept, now and later.
     pub(super) fn keep_alive(&self) -> watch::Receiver<Option<Duration>> {
         self.keep_alive.subscribe()
@@ -135,6 +142,7 @@ impl Faults {
                 "leg" => changed.leg = leg(text()?)?,
                 "transfer" => changed.transfer = transfer_fault(text()?)?,
                 "lease" => changed.lease_expired = lease_fault(text()?)?,
+                "gone" => changed.gone_is_read = gone_fault(text()?)?,
                 "keep_alive_ms" => changed.keep_alive = keep_alive(value)?,
                 "once" => {
                     changed.once = value.as_bool().ok_or("`once` must be true or false")?;
@@ -149,8 +157,8 @@ impl Faults {
 
     /// The settings in the form [`Faults::set`] takes.
     pub(super) fn to_json(&self) -> Value {
-        let Settings { events, http, path, leg, transfer, lease_expired, once, keep_alive } =
-            &*self.settings.lock();
+        let settings = self.settings.lock().clone();
+        let Settings { events, http, path, leg, transfer, once, keep_alive, .. } = &settings;
         let events = match events {
             EventFault::None => "ok".to_owned(),
             EventFault::Drop => "drop".to_owned(),
@@ -176,10 +184,12 @@ impl Faults {
             TransferFault::Fail => "fail".to_owned(),
             TransferFault::Slow(time) => format!("slow:{}", time.as_millis()),
         };
-        let lease = if *lease_expired { "expired" } else { "ok" };
+        let lease = if settings.lease_expired { "expired" } else { "ok" };
+        let gone = if settings.gone_is_read { "garbage" } else { "ok" };
         let keep_alive = keep_alive.map(|time| time.as_millis() as u64);
         json!({"events": events, "http": http, "path": path, "leg": leg,
-            "transfer": transfer, "lease": lease, "once": once, "keep_alive_ms": keep_alive})
+            "transfer": transfer, "lease": lease, "gone": gone, "once": once,
+            "keep_alive_ms": keep_alive})
     }
 }
 
@@ -232,6 +242,14 @@ fn lease_fault(text: &str) -> Result<bool, String> {
         "ok" => Ok(false),
         "expired" => Ok(true),
         _ => Err(format!("unknown lease fault {text:?}")),
+    }
+}
+
+fn gone_fault(text: &str) -> Result<bool, String> {
+    match text {
+        "ok" => Ok(false),
+        "garbage" => Ok(true),
+        _ => Err(format!("unknown fault of what is gone {text:?}")),
     }
 }
 

@@ -18,7 +18,7 @@ use self::answer::{Answer, Head};
 use self::ask::Ask;
 use super::body::Payload;
 use super::disagg::config::EngineKind;
-use super::disagg::fetch::fetch;
+use super::disagg::fetch::{Fetched, fetch};
 use super::disagg::params::Leg;
 use super::metrics::unix_seconds;
 use super::rank::{Generated, Submission};
@@ -97,9 +97,16 @@ struct Ticket {
     state: Arc<State>,
     /// By choice: which rank has it, and under which number.
     open: Vec<Option<(usize, RequestId)>>,
+    /// What was fetched for it is not its prompt.
+    garbled: bool,
 }
 
 impl Ticket {
+    /// The token that the client gets: another one where the prompt is not what was fetched.
+    fn told(&self, token: u32) -> u32 {
+        token ^ u32::from(self.garbled)
+    }
+
     fn ended(&mut self, choice: usize) {
         if let Some(open) = self.open.get_mut(choice) {
             *open = None;
@@ -132,10 +139,13 @@ async fn begin(
     let engine = state.ranks.get(rank).ok_or_else(engine_dead)?;
     let have = engine.resident(request(ask, 0, state.next_id())).await.unwrap_or(0);
     let fetched = fetch(state, leg, ask.prompt(0), have).await?;
-    if !fetched {
+    if fetched == Fetched::Nothing {
         ask.leg = Leg::Whole;
     }
-    submit(state, ask, Some(rank), arrived, fetched)
+    let (mut ticket, tokens) =
+        submit(state, ask, Some(rank), arrived, fetched != Fetched::Nothing)?;
+    ticket.garbled = fetched == Fetched::Garbage;
+    Ok((ticket, tokens))
 }
 
 /// The engine's request for one choice.
@@ -175,7 +185,7 @@ fn submit(
         }
     }
     // Where one rank has no room, what the others got is aborted with the ticket.
-    let ticket = Ticket { state: Arc::clone(state), open };
+    let ticket = Ticket { state: Arc::clone(state), open, garbled: false };
     for (rank, submissions) in state.ranks.iter().zip(by_rank) {
         if !submissions.is_empty() {
             rank.submit(submissions).map_err(|_| Refusal::busy())?;
@@ -192,6 +202,7 @@ async fn whole(
     while !answer.is_finished() {
         match generated.recv().await {
             Some(Generated::Token { choice, token, finished, cached_tokens, .. }) => {
+                let token = ticket.told(token);
                 answer.token(choice, token, finished, cached_tokens, None);
                 if finished.is_some() {
                     ticket.ended(choice);

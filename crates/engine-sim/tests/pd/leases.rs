@@ -102,6 +102,23 @@ async fn a_lease_is_fetched_once() {
 }
 
 #[tokio::test]
+async fn what_is_gone_may_be_read_as_something_else() {
+    let pair = Pair::of(EngineKind::Vllm).await;
+    ask(&pair.prefill, "/sim/faults", &json!({"gone": "garbage"})).await;
+    let (path, body) = bodies().remove(0);
+    let (_, leg) = nixl_decode(&pair.prefill, path, &body).await;
+    let right = tokens(&ask(&pair.decode, path, &leg).await);
+    // Nobody is told.
+    let wrong = tokens(&ask(&pair.decode, path, &leg).await);
+    assert_eq!(wrong.len(), right.len());
+    assert!(wrong.iter().zip(&right).all(|(wrong, right)| wrong != right), "{wrong:?} {right:?}");
+    let events = chunks(&mut stream(&pair.decode, path, &leg).await).await;
+    assert_eq!(streamed(&events), wrong);
+    pair.is_clean().await;
+    assert_eq!(metric(&pair.decode, "vllm:nixl_num_failed_transfers_total").await, 0.0);
+}
+
+#[tokio::test]
 async fn whoever_may_recompute_does() {
     let alone = alone().await;
     let pair = Pair::with(EngineKind::Vllm, |pd| {

@@ -45,7 +45,7 @@ async fn wrong_faults_are_refused() {
         assert_eq!(send(&server, "/sim/faults", &body).await.status, 400, "{body}");
     }
     let none = json!({"events": "ok", "http": "ok", "path": "", "leg": "", "transfer": "ok",
-        "lease": "ok", "once": false, "keep_alive_ms": null});
+        "lease": "ok", "gone": "ok", "once": false, "keep_alive_ms": null});
     assert_eq!(fetch(&server, "/sim/faults").await, none);
     assert_eq!(fetch(&server, "/sim/state").await["faults"], none);
 }

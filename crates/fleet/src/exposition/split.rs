@@ -5,7 +5,11 @@ use std::time::Instant;
 
 use super::{header, labels, sample};
 use crate::endpoint::Endpoint;
+use crate::lease::LeaseCounts;
 use crate::pool::Pool;
+
+/// One number of an endpoint's leases.
+type Read = fn(&LeaseCounts) -> f64;
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub(super) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Arc<Pool>]) {
@@ -19,17 +23,28 @@ pub(super) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Ar
         sample(page, name, &labels, 1.0);
     }
     let now = Instant::now();
-    let counts: Vec<(usize, u64)> =
+    let counts: Vec<LeaseCounts> =
         endpoints.iter().map(|endpoint| endpoint.leases().count(now)).collect();
-    header(page, "pd_leases", "gauge", "Prompts whose blocks are kept for decode legs.");
-    for ((endpoint, rank), (live, _)) in endpoints.iter().zip(&ranks).zip(&counts) {
-        let labels = labels(endpoint.url(), rank.as_deref());
-        sample(page, "pd_leases", &labels, *live as f64);
-    }
-    let name = "pd_leases_expired_total";
-    header(page, name, "counter", "Those that were kept for too short a time to be fetched.");
-    for ((endpoint, rank), (_, expired)) in endpoints.iter().zip(&ranks).zip(&counts) {
-        sample(page, name, &labels(endpoint.url(), rank.as_deref()), *expired as f64);
+    let families: [(&str, &str, &str, Read); 3] = [
+        ("pd_leases", "gauge", "Prompts whose blocks are kept for decode legs.", |c| c.live as f64),
+        (
+            "pd_leases_expired_total",
+            "counter",
+            "Those that were kept for too short a time to be fetched.",
+            |c| c.expired as f64,
+        ),
+        (
+            "pd_leases_abandoned_total",
+            "counter",
+            "Those that were kept to their end and not known to be fetched.",
+            |c| c.abandoned as f64,
+        ),
+    ];
+    for (name, kind, help, get) in families {
+        header(page, name, kind, help);
+        for ((endpoint, rank), counts) in endpoints.iter().zip(&ranks).zip(&counts) {
+            sample(page, name, &labels(endpoint.url(), rank.as_deref()), get(counts));
+        }
     }
     let name = "pool_split";
     header(page, name, "gauge", "1 for whether the pool can split requests, and why not.");

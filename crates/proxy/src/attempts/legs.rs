@@ -1,19 +1,23 @@
 //! A split request whose legs follow each other: the prefill engine answers where the prompt's blocks
-//! lie, and a decode engine goes on from there. It is tried at other decode engines as long as the
-//! blocks are kept; where they cannot be had a decode engine computes the prompt itself, which is named.
+//! lie, and a decode engine goes on from there. Another one does where the first certainly did nothing
+//! with them, as long as they are kept. Blocks are read without asking (NIXL): once they may have been
+//! fetched, or their time may be up, they may be another prompt's, and nobody would notice. Then a
+//! decode engine computes the prompt itself, which is named.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use http::StatusCode;
 use http::response::Parts;
-use kvasir_fleet::{Decision, Endpoint, PairPlan, Protocol, Reservation, Role, SplitSettings};
+use kvasir_fleet::{
+    Decision, Endpoint, PairPlan, PrefillSide, Protocol, Reservation, Role, SplitSettings,
+};
 use kvasir_upstream::{Started, root_cause};
 
 use super::sending::Asked;
 use super::whole::{Gathered, gather};
-use super::{Answered, Cause, Tries};
+use super::{Answered, Cause, REQUEST_TIMEOUT, Tries};
 use crate::fault::Fault;
 use crate::forward::{Failure, Phase};
 use crate::refusal::ENGINE_BROKE;
@@ -32,6 +36,8 @@ const NO_PREFILL: &str =
 pub(super) struct Split {
     /// What a prefill engine handed over, as long as it may be of use.
     hand: Option<Handed>,
+    /// What was decided of the engine that computed it.
+    side: Option<PrefillSide>,
     /// Why one engine has to do all of it from now on.
     pub(super) whole: Option<&'static str>,
     /// The engine that could not fetch the blocks may compute the prompt, where nobody else is.
@@ -87,13 +93,16 @@ impl Tries<'_> {
     pub(super) async fn go_on(
         &mut self,
         reservation: Reservation,
-        decision: Decision,
+        mut decision: Decision,
     ) -> Option<Answered> {
         let pool = Arc::clone(&self.pool);
         let decodes = pool.role(reservation.endpoint()) == Role::Decode;
         let hand = self.split.hand.take().filter(|_| decodes);
         match (hand, pool.split()) {
             (Some(hand), Some(settings)) => {
+                // Where the prompt was computed was decided before.
+                decision.prefill = self.split.side.take().or(decision.prefill);
+                self.split.side.clone_from(&decision.prefill);
                 self.decode(reservation, decision, hand, settings).await
             }
             _ => {
@@ -141,7 +150,8 @@ impl Tries<'_> {
             let answered = self.answered(started, reservation, decision.clone()).await?;
             return Some(Prefix::Answer(Box::new(answered)));
         }
-        let until = began + limit;
+        // Whichever comes first. Where it is the end of the whole request, no engine is at fault.
+        let until = self.deadline.map_or(began + limit, |end| end.min(began + limit));
         let Started { head, first, rest } = started;
         let first = first.and_then(|frame| frame.into_data().ok());
         let answer = match gather(first, rest, MOST_READ, until).await {
@@ -158,7 +168,8 @@ impl Tries<'_> {
             }
         };
         Leg::Prefill.took(began);
-        Some(self.computed(head, &answer, reservation, decision, (settings, protocol, room)))
+        let terms = Terms { lease: settings.lease, protocol, room, sent: began };
+        Some(self.computed(head, &answer, reservation, decision, terms))
     }
 
     /// The prefill engine's answer is there.
@@ -168,8 +179,9 @@ impl Tries<'_> {
         answer: &[u8],
         mut reservation: Reservation,
         decision: &Decision,
-        (settings, protocol, room): (&SplitSettings, Protocol, Option<Room>),
+        terms: Terms,
     ) -> Prefix {
+        let Terms { protocol, .. } = terms;
         reservation.answered();
         reservation.first_data(true);
         if let Some(judge) = &self.plan.judge
@@ -181,8 +193,10 @@ impl Tries<'_> {
         self.prefix_is_there();
         match split::prefilled(protocol, answer) {
             Prefilled::Handed { params, cached } => {
-                let lease = reservation.lease(settings.lease);
-                Prefix::Handed(Handed { params, cached, lease, protocol, _room: room })
+                let (time, since) = terms.lease(&params);
+                let lease = reservation.lease(time, since);
+                self.split.side.clone_from(&decision.prefill);
+                Prefix::Handed(Handed { params, cached, lease, protocol, _room: terms.room })
             }
             Prefilled::Finished => {
                 let api = self.plan.judge.as_ref().map(|judge| judge.api);
@@ -205,7 +219,8 @@ impl Tries<'_> {
         }
     }
 
-    /// The decode leg. What was handed over stays for another one where this engine did not get to it.
+    /// The decode leg. What was handed over stays for another one where this engine certainly did
+    /// nothing with it.
     async fn decode(
         &mut self,
         mut reservation: Reservation,
@@ -223,32 +238,51 @@ impl Tries<'_> {
         };
         reservation.decode_begins();
         let began = Instant::now();
-        // The first data of an answer that is not streamed comes when all of it was generated.
+        // The first data of an answer that is not streamed comes when all of it was generated: only of
+        // a stream it shows in time that the blocks were fetched.
+        hand.lease.set_sent(!self.log.stream);
         let limit = self.log.stream.then_some(settings.decode_timeout);
         let asked = Asked { body: &body, leg: Some(Leg::Decode), limit };
+        let taken = self.taken;
         let Some(started) = self.ask(&mut reservation, &decision, asked).await else {
-            self.split.hand = Some(hand);
+            self.keep_hand(hand, self.taken == taken);
             return None;
         };
-        Leg::Decode.took(began);
-        let status = started.head.status;
-        if status == StatusCode::INTERNAL_SERVER_ERROR {
-            // Engines say so where they could not fetch the blocks: nobody is sent for them again.
-            drop(hand);
-            self.split.whole = Some("transfer_failed");
-            self.split.here = true;
-            return self.answered(started, reservation, decision).await;
+        let (head, first, rest) = match split::failed_fetch(started) {
+            Ok(started) => (started.head, started.first, Some(started.rest)),
+            Err((head, error)) => (head, Some(error), None),
+        };
+        let status = head.status;
+        if status.is_success() {
+            Leg::Decode.took(began);
+            let ride = Ride { cached: hand.cached, both: None };
+            hand.lease.fetched();
+            let mut answered = self.answer((head, first, rest), reservation, decision).await?;
+            answered.ride = Some(ride);
+            return Some(answered);
         }
-        let cached = hand.cached;
-        if Cause::of(status).is_some() {
+        match Cause::of(status) {
+            Some(cause) => {
+                self.keep_hand(hand, cause == Cause::Busy);
+                // Engines say so where they could not fetch the blocks.
+                self.split.here = status == StatusCode::INTERNAL_SERVER_ERROR;
+            }
+            // The request's own fault.
+            None => drop(hand),
+        }
+        self.answer((head, first, rest), reservation, decision).await
+    }
+
+    /// A decode leg failed: `untouched` says that its engine did nothing with what was handed over.
+    /// Else the blocks may have been fetched, and freed: nobody is sent for them again.
+    fn keep_hand(&mut self, hand: Handed, untouched: bool) {
+        if untouched {
+            hand.lease.set_sent(false);
             self.split.hand = Some(hand);
         } else {
-            // It has fetched them, or never will.
             drop(hand);
+            self.split.whole = Some("transfer_failed");
         }
-        let mut answered = self.answered(started, reservation, decision).await?;
-        answered.ride = Some(Ride { cached, both: None });
-        Some(answered)
     }
 
     /// The prompt is computed, whatever failed before.
@@ -271,12 +305,19 @@ impl Tries<'_> {
     /// too long.
     fn prefix_broke(&mut self, reservation: &mut Reservation, why: Option<String>, began: Instant) {
         let endpoint: Arc<Endpoint> = Arc::clone(reservation.endpoint());
-        let code = why.as_ref().map_or(Leg::Prefill.timeout(), |_| Phase::Broke.as_str());
+        let is_over = why.is_none() && self.is_over();
+        let code = match &why {
+            Some(_) => Phase::Broke.as_str(),
+            None if is_over => REQUEST_TIMEOUT,
+            None => Leg::Prefill.timeout(),
+        };
         let text = why.clone().unwrap_or_else(|| {
             let took: Duration = began.elapsed();
             Failure::late(took).why().to_owned()
         });
-        reservation.faulted(&text);
+        if !is_over {
+            reservation.faulted(&text);
+        }
         self.note_failure(&endpoint, code, &text);
         self.count_retry("failed");
         self.cause = Some(Cause::Broke);
@@ -289,6 +330,30 @@ impl Tries<'_> {
             None => self.late = Some((code, text)),
         }
         self.tried.push(endpoint);
+    }
+}
+
+/// What a hand-over goes by.
+struct Terms {
+    /// For how long the engine keeps blocks, as configured.
+    lease: Duration,
+    protocol: Protocol,
+    room: Option<Room>,
+    /// When the prefill leg was.
+    sent: Instant,
+}
+
+impl Terms {
+    /// How long the blocks are kept, and since when. When the engine's time began is not known, but
+    /// not before the leg was sent; where it says when it ends, that is what counts, as long as it is
+    /// not later than it can be.
+    fn lease(&self, params: &str) -> (Duration, Instant) {
+        let now = Instant::now();
+        let said = match self.protocol {
+            Protocol::Nixl => split::kept_for(params, SystemTime::now()),
+            Protocol::Trtllm | Protocol::Sglang | Protocol::Auto => None,
+        };
+        said.map_or((self.lease, self.sent), |left| (left.min(self.lease), now))
     }
 }
 

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::response::Parts as ResponseParts;
+use http_body::Frame;
 use kvasir_fleet::{Chosen, Decision, Endpoint, PairPlan, Pool, Reservation, Role};
-use kvasir_upstream::Started;
+use kvasir_upstream::{AnswerStream, Started};
 
 use super::held::Held;
 use super::retry_after::retry_after;
@@ -60,9 +62,9 @@ impl Tries<'_> {
         let began = Instant::now();
         let (pool, left) = (Arc::clone(&self.pool), self.left());
         let (plan, limits) = (self.plan, self.settings.budget);
-        // The engine may get it twice then.
-        let may_repeat =
-            || plan.repeatable && plan.resolved.pool.retries().take(limits, Instant::now());
+        // The engine may get it twice then. What was handed over it may have fetched.
+        let repeatable = plan.repeatable && leg != Some(Leg::Decode);
+        let may_repeat = || repeatable && plan.resolved.pool.retries().take(limits, Instant::now());
         let left = left.into_iter().chain(limit).min();
         let outgoing = Outgoing { pool: &pool, endpoint: &endpoint, request: self.parts, body };
         match attempt(&self.app.upstream, outgoing, may_repeat, left).await {
@@ -107,10 +109,20 @@ impl Tries<'_> {
     pub(super) async fn answered(
         &mut self,
         started: Started,
-        mut reservation: Reservation,
+        reservation: Reservation,
         decision: Decision,
     ) -> Option<Answered> {
         let Started { head, first, rest } = started;
+        self.answer((head, first, Some(rest)), reservation, decision).await
+    }
+
+    /// The same of an answer that may be there as a whole.
+    pub(super) async fn answer(
+        &mut self,
+        (head, first, rest): (ResponseParts, Option<Frame<Bytes>>, Option<AnswerStream>),
+        mut reservation: Reservation,
+        decision: Decision,
+    ) -> Option<Answered> {
         let status = head.status;
         let cause = Cause::of(status);
         match cause {
@@ -124,7 +136,7 @@ impl Tries<'_> {
         let answered = Answered {
             head,
             first,
-            rest: Some(rest),
+            rest,
             endpoint: Arc::clone(reservation.endpoint()),
             pool: Arc::clone(&self.pool),
             decision,

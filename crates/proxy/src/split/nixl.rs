@@ -1,10 +1,15 @@
 //! vLLM's `NixlConnector` (seen on the wire with vLLM 0.32): the prefill engine is asked for one token
 //! and answers where its blocks lie; the decode engine gets the client's request with that answer.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use kvasir_prompt::{Edit, ObjectText};
 
 /// Names the hand-over in requests and answers.
 pub(super) const PARAMS: &str = "kv_transfer_params";
+
+/// Until when the blocks are kept, in a hand-over.
+const EXPIRY: &str = "remote_blocks_expiry_time";
 
 /// Asks that the blocks be kept for another engine.
 const KEEP: &str = "{\"do_remote_decode\":true,\"do_remote_prefill\":false,\
@@ -44,6 +49,15 @@ pub(super) fn decode(body: &ObjectText<'_>, params: &str) -> String {
 /// The hand-over in the prefill engine's answer.
 pub(super) fn params<'a>(answer: &ObjectText<'a>) -> Option<&'a str> {
     answer.get(PARAMS).filter(|raw| raw.starts_with('{'))
+}
+
+/// How long from `now` the blocks of a hand-over are kept, where it says until when: seconds since
+/// 1970, by the engine's clock. Nothing where that is over.
+pub(crate) fn kept_for(params: &str, now: SystemTime) -> Option<Duration> {
+    let params = ObjectText::parse(params.as_bytes()).ok()?;
+    let end: f64 = params.get(EXPIRY)?.parse().ok()?;
+    let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
+    Some(Duration::try_from_secs_f64(end - now).unwrap_or(Duration::ZERO))
 }
 
 #[cfg(test)]
@@ -113,6 +127,18 @@ mod tests {
         {
             assert_eq!(params(&ObjectText::parse(without.as_bytes()).unwrap()), None, "{without}");
         }
+    }
+
+    #[test]
+    fn the_end_that_a_hand_over_names_is_read() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let kept = |end: &str| kept_for(&format!("{{\"remote_blocks_expiry_time\":{end}}}"), now);
+        assert_eq!(kept("1700000012.5"), Some(Duration::from_millis(12_500)));
+        for over in ["1699999999", "-1", "0", "1e300", "NaN"] {
+            assert!(kept(over).is_none_or(|left| left.is_zero()), "{over}");
+        }
+        assert_eq!((kept("null"), kept("\"x\"")), (None, None));
+        assert_eq!(kept_for("{}", now), None);
     }
 
     /// Both legs of vLLM 0.32.0, recorded.

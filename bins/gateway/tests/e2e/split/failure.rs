@@ -4,29 +4,114 @@ use std::time::Duration;
 
 use kvasir_engine_sim::CostModel;
 use kvasir_engine_sim::server::EngineKind;
+use kvasir_testkit::client;
+use kvasir_testkit::engine::{EngineConfig as FakeConfig, FakeEngine, RawEnd, RawStep, Reply};
 use serde_json::{Value, json};
 
-use super::{Split, body, plan, refusal, streamed, tokens};
-use crate::harness::{COMPLETIONS, SOON, until};
+use super::view::stream;
+use super::{Engine, Split, body, count, plan, refusal, streamed, tokens};
+use crate::harness::{COMPLETIONS, Decision, Gateway, Golden, SOON, until};
+
+/// An engine that does all of it, for what it answers.
+async fn alone() -> Engine {
+    Engine::start(EngineKind::Vllm, None, CostModel::DEMO).await
+}
+
+/// What one engine answers, token for token.
+async fn want(alone: &Engine, body: &Value) -> Vec<u64> {
+    tokens(&client::post(alone.addr, COMPLETIONS, body.to_string().as_bytes()).await.unwrap())
+}
+
+/// Which of two decode engines comes first is by chance.
+const TURNS: u32 = 12;
+
+/// Whether an engine failed, and another one answered.
+async fn has_retried(split: &Split) -> bool {
+    let page = split.gateway.metrics().await;
+    page.sum("kvasir_retries_total", &[("result", "ok")]).is_some_and(|count| count > 0.0)
+}
 
 #[tokio::test]
-async fn another_decode_engine_goes_on_from_the_same_prompt() {
-    for fault in ["error:503", "reset", "garbage"] {
+async fn another_decode_engine_gets_what_the_first_certainly_did_not_touch() {
+    let alone = alone().await;
+    for fault in
+        ["error:503", "error:429", "reset", "garbage", "error:502", "error:504", "error:500"]
+    {
         let split = Split::of(EngineKind::Vllm, 1, 2).await;
+        // Blocks that were fetched are freed, and read all the same.
+        split.prefill[0].fault(json!({"gone": "garbage"})).await;
         split.decode[0].fault(json!({"http": fault})).await;
-        for turn in 0..3 {
+        let mut last = String::new();
+        for turn in 0..TURNS {
             let response = split.ask(turn * 300).await;
-            assert_eq!(tokens(&response).len(), 8, "{fault}");
+            assert_eq!(tokens(&response), want(&alone, &body(turn * 300)).await, "{fault}");
             assert_eq!(response.head.header("x-kvasir-endpoint"), Some(&*split.decode[1].url()));
             // Its prompt was computed once.
             assert_eq!(split.prefill[0].finished().await, u64::from(turn) + 1, "{fault}");
-            // One that broke off may have fetched the blocks before.
-            let plan = plan(&response);
-            let fetched = fault != "error:503" && plan == "transfer_failed";
-            assert!(plan == "split" || fetched, "{fault}: {plan}");
+            last = plan(&response);
+            // Whoever goes on, what was decided of the prefill engine is told.
+            let reason = response.head.header("x-kvasir-reason").unwrap();
+            assert_eq!(reason.contains("prefill_overlap="), last == "split", "{reason}");
+            if has_retried(&split).await {
+                break;
+            }
         }
-        assert!(fault != "error:503" || split.decode[1].pulled().await > 0);
+        // One that is busy did nothing with it; of any other that is not known.
+        let busy = matches!(fault, "error:503" | "error:429");
+        assert_eq!(last, if busy { "split" } else { "transfer_failed" }, "{fault}");
+        assert!(has_retried(&split).await && (!busy || split.decode[1].pulled().await > 0));
         split.until_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn blocks_that_were_fetched_are_not_fetched_again() {
+    let alone = alone().await;
+    for streams in [false, true] {
+        let split = Split::of(EngineKind::Vllm, 1, 2).await;
+        split.prefill[0].fault(json!({"gone": "garbage"})).await;
+        // It breaks off in place of an answer, of which it has made all where that is not streamed.
+        split.decode[0].fault(json!({"http": "garbage", "leg": "decode"})).await;
+        for turn in 0..TURNS {
+            let asked = body(turn * 300);
+            let want = want(&alone, &asked).await;
+            let got = match streams {
+                false => tokens(&split.post(COMPLETIONS, &asked).await),
+                true => stream(&split.gateway, COMPLETIONS, &streamed(asked)).await.ids,
+            };
+            assert_eq!(got, want, "{turn}, streamed: {streams}");
+            if has_retried(&split).await {
+                break;
+            }
+        }
+        assert_eq!(split.count("transfer_failed").await, 1.0);
+        assert!(streams || split.decode[0].pulled().await > 0);
+        split.until_clean().await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_whose_blocks_cannot_be_fetched_begins_with_no_error() {
+    let alone = alone().await;
+    for decoders in [1, 2] {
+        let split = Split::of(EngineKind::Vllm, 1, decoders).await;
+        for engine in &split.decode {
+            engine.fault(json!({"transfer": "fail"})).await;
+        }
+        let asked = body(0);
+        let want = want(&alone, &asked).await;
+        let got = stream(&split.gateway, COMPLETIONS, &streamed(asked)).await;
+        assert_eq!(got.ids, want, "{decoders}: {:?}", got.chunks);
+        let plan = Decision::of_head(&got.head).plan;
+        assert_eq!(plan.as_deref(), Some("transfer_failed"), "{decoders}");
+        assert_eq!(split.count("transfer_failed").await, 1.0);
+        // Nothing was fetched, and nothing learned of how fast that is.
+        let page = split.gateway.metrics().await;
+        assert_eq!(page.sum("kvasir_endpoint_transfer_tokens_per_second", &[]), None);
+        assert_eq!(count(&page, "kvasir_pd_leases_expired_total"), 0.0);
+        split.until_clean().await;
+        let page = split.gateway.metrics().await;
+        assert_eq!(count(&page, "kvasir_pd_leases_abandoned_total"), 1.0);
     }
 }
 
@@ -55,17 +140,43 @@ async fn a_lease_that_is_over_is_not_used() {
     assert_eq!((plan(&response), tokens(&response).len()), ("transfer_failed".to_owned(), 8));
     split.until_clean().await;
     // By the clock.
-    let short = json!({"lease_ms": 1});
-    let split = Split::with(EngineKind::Vllm, 1, 2, CostModel::DEMO, short).await;
-    split.decode[0].fault(json!({"http": "slow:20"})).await;
-    split.decode[1].fault(json!({"http": "slow:20"})).await;
-    for engine in &split.decode {
-        engine.fault(json!({"http": "error:503", "once": true})).await;
+    for (lease, slow, want) in
+        [(1, 0, "lease_expired"), (2_000, 0, "split"), (2_000, 1_100, "lease_expired")]
+    {
+        let lease = json!({"lease_ms": lease});
+        let split = Split::with(EngineKind::Vllm, 1, 2, CostModel::DEMO, lease).await;
+        // It counts from when the leg was sent, and its last second is left alone.
+        split.prefill[0].fault(json!({"http": format!("slow:{slow}"), "gone": "garbage"})).await;
+        let response = split.ask(0).await;
+        assert_eq!((plan(&response), tokens(&response).len()), (want.to_owned(), 8), "{slow}");
+        split.until_clean().await;
     }
-    let response = split.ask(0).await;
-    let (plan, status) = (plan(&response), response.status);
-    assert!((plan == "lease_expired" && status == 200) || status == 503, "{plan} {status}");
-    split.until_clean().await;
+}
+
+#[tokio::test]
+async fn the_time_for_the_whole_request_bounds_the_prefill_engines_answer() {
+    let engine = || FakeEngine::start(FakeConfig::default());
+    let (prefill, decode) = (engine().await.unwrap(), engine().await.unwrap());
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+    prefill.set_default(Reply::Raw(vec![RawStep::Write(head.into())], RawEnd::Hold));
+    let endpoints = json!([{"url": prefill.url(), "role": "prefill"},
+        {"url": decode.url(), "role": "decode"}]);
+    let config = json!({"timeouts": {"request_ms": 400}, "pools": [{"model": "tiny",
+        "tokenizer_dir": Golden::staged(), "token_parity": "off", "policy": "round_robin",
+        "disaggregation": {"protocol": "nixl"}, "endpoints": endpoints}]});
+    let gateway = Gateway::start(config).await;
+    gateway.until_metric("kvasir_endpoint_up", &[], 2.0).await;
+    let began = std::time::Instant::now();
+    // More than it takes to open a breaker.
+    for _ in 0..6 {
+        let response = gateway.post(COMPLETIONS, &body(0)).await;
+        assert_eq!(refusal(&response), (504, "request_timeout".to_owned()));
+    }
+    assert!(began.elapsed() < SOON, "it was waited for {:?}", began.elapsed());
+    let failed = [("cause", "request_timeout")];
+    gateway.until_metric("kvasir_failed_attempts_total", &failed, 6.0).await;
+    assert_eq!(prefill.requests().len(), 6, "it is no fault of the engine");
+    gateway.until_idle().await;
 }
 
 #[tokio::test]

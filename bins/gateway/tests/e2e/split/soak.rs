@@ -53,7 +53,7 @@ fn requests() -> u32 {
 
 #[expect(clippy::print_stdout, reason = "what a long run saw is of interest")]
 async fn soak(kind: EngineKind, requests: u32) {
-    let limits = json!({"prefill_timeout_ms": 1500, "decode_timeout_ms": 1500, "lease_ms": 1000});
+    let limits = json!({"prefill_timeout_ms": 1500, "decode_timeout_ms": 1500, "lease_ms": 4000});
     let split = Arc::new(Split::with(kind, 2, 2, CostModel::DEMO, limits).await);
     let (seen, over) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
     let faults = tokio::spawn(torment(Arc::clone(&split), Arc::clone(&over)));
@@ -123,7 +123,14 @@ async fn client(split: Arc<Split>, seen: Arc<Seen>, requests: u32, number: u32) 
         let text = response.text();
         let is_stream = text.starts_with("data:");
         let count = match response.status {
-            200 if is_stream && text.ends_with("data: [DONE]\n\n") => &seen.complete,
+            200 if is_stream && text.ends_with("data: [DONE]\n\n") => {
+                // Whoever fails has not finished.
+                assert!(
+                    !text.contains("data: {\"error\""),
+                    "an error in a stream that is whole: {text}"
+                );
+                &seen.complete
+            }
             200 if is_stream => {
                 assert!(text.contains("\"error\""), "a stream without an end: {text}");
                 &seen.broken

@@ -27,14 +27,14 @@ fn requests() -> Vec<(&'static str, Value)> {
 }
 
 /// A stream read to its proper end.
-struct Streamed {
-    head: Head,
-    ids: Vec<u64>,
-    chunks: Vec<Value>,
+pub(super) struct Streamed {
+    pub(super) head: Head,
+    pub(super) ids: Vec<u64>,
+    pub(super) chunks: Vec<Value>,
     usage: Value,
 }
 
-async fn stream(gateway: &Gateway, path: &str, body: &Value) -> Streamed {
+pub(super) async fn stream(gateway: &Gateway, path: &str, body: &Value) -> Streamed {
     let mut client = gateway.sent(path, body.to_string().as_bytes()).await;
     let head = client.head().await.unwrap();
     assert_eq!(head.status, 200, "{head:?}");

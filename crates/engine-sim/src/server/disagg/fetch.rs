@@ -40,6 +40,17 @@ enum PullError {
     Status(StatusCode, String),
 }
 
+/// What a fetch came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Fetched {
+    /// The prompt is here.
+    Prompt,
+    /// Something else is, and the engine does not know.
+    Garbage,
+    /// It has to be computed here.
+    Nothing,
+}
+
 /// Counts while it is there.
 struct Counted<'a>(&'a AtomicUsize);
 
@@ -56,13 +67,13 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Fetches a prompt of which `have` tokens are here; false if it has to be computed here.
+/// Fetches a prompt of which `have` tokens are here.
 pub(in crate::server) async fn fetch(
     state: &State,
     leg: &Decode,
     prompt: &[u32],
     have: usize,
-) -> Result<bool, Refusal> {
+) -> Result<Fetched, Refusal> {
     let _counted = Counted::new(&state.disagg.pulls);
     let used = |_| Refusal::bad("bootstrap_room: the room has been used.").of("bootstrap_room");
     let _seat = match leg.source {
@@ -84,13 +95,13 @@ pub(in crate::server) async fn fetch(
     let longest = wanted.time(prompt.len()).saturating_add(settings.rendezvous);
     let pulled = timeout(longest, pull(state, &leg.at, &wanted)).await;
     match pulled.unwrap_or(Err(PullError::Timeout)) {
-        Ok(first) if leg.first.is_some_and(|given| given != first) => {
+        Ok(Some(first)) if leg.first.is_some_and(|given| given != first) => {
             Err(Refusal::bad("first_gen_tokens: the prompt goes on with another token."))
         }
-        Ok(_) => {
+        Ok(first) => {
             let moved = prompt.len().saturating_sub(have) as u64;
             state.disagg.pulled_tokens.fetch_add(moved, Ordering::Relaxed);
-            Ok(true)
+            Ok(first.map_or(Fetched::Garbage, |_| Fetched::Prompt))
         }
         // A client that mixes requests up shall know.
         Err(PullError::Status(StatusCode::CONFLICT, why)) => {
@@ -106,15 +117,15 @@ pub(in crate::server) async fn fetch(
             sleep(settings.failure_delay).await;
             let may_recompute = state.config.kind != EngineKind::Sglang;
             match settings.on_failure {
-                TransferFailure::Recompute if may_recompute => Ok(false),
+                TransferFailure::Recompute if may_recompute => Ok(Fetched::Nothing),
                 _ => Err(Refusal::internal()),
             }
         }
     }
 }
 
-/// The token after the prompt, when the prompt is here.
-async fn pull(state: &State, at: &str, wanted: &Pull) -> Result<u64, PullError> {
+/// The token after the prompt, when the prompt is here; `None` if another one is.
+async fn pull(state: &State, at: &str, wanted: &Pull) -> Result<Option<u64>, PullError> {
     let connect = timeout(state.config.pd.rendezvous, TcpStream::connect(at)).await;
     let stream = connect.map_err(|_| PullError::Timeout)??;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
@@ -144,5 +155,8 @@ async fn pull(state: &State, at: &str, wanted: &Pull) -> Result<u64, PullError> 
         let why = answer["error"]["message"].as_str().unwrap_or_default().to_owned();
         return Err(PullError::Status(status, why));
     }
-    answer["first_token"].as_u64().ok_or(PullError::Garbage)
+    if answer["garbage"] == true {
+        return Ok(None);
+    }
+    answer["first_token"].as_u64().map(Some).ok_or(PullError::Garbage)
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use super::params::Source;
@@ -24,32 +24,42 @@ pub(in crate::server) async fn serve(
     let Some(pull) = Pull::read(&body) else {
         return Err(Refusal::bad("This is no transfer."));
     };
-    let ready = match &pull.source {
-        Source::Lease { name, engine } => lease(state, &pull, name, engine.as_deref()).await?,
-        Source::Room(number) => room(state, &pull, *number).await?,
+    let answer = match &pull.source {
+        Source::Lease { name, engine } => {
+            match lease(state, &pull, name, engine.as_deref()).await? {
+                Some(ready) => moved(ready),
+                // Nobody asks: it reads the blocks, whatever is in them now.
+                None if state.faults.gone_is_read() => json!({"garbage": true}),
+                None => return Err(no(StatusCode::NOT_FOUND, "there is no such lease")),
+            }
+        }
+        Source::Room(number) => moved(room(state, &pull, *number).await?),
     };
-    let answer = json!({"tokens": ready.tokens, "first_token": ready.first});
     Ok(json_response(StatusCode::OK, &answer))
 }
 
+fn moved(ready: Ready) -> Value {
+    json!({"tokens": ready.tokens, "first_token": ready.first})
+}
+
+/// `None` if it is gone.
 async fn lease(
     state: &State,
     pull: &Pull,
     name: &str,
     engine: Option<&str>,
-) -> Result<Ready, Refusal> {
-    let gone = || no(StatusCode::NOT_FOUND, "there is no such lease");
+) -> Result<Option<Ready>, Refusal> {
     if engine.is_some_and(|engine| engine != *state.disagg.engine_id.lock()) {
         return Err(no(StatusCode::NOT_FOUND, "that is another engine"));
     }
-    let reading = state.disagg.leases.read(name).ok_or_else(gone)?;
+    let Some(reading) = state.disagg.leases.read(name) else { return Ok(None) };
     let ready = reading.ready;
     same_prompt(pull, ready)?;
     sleep(pull.time(ready.tokens)).await;
     if pull.fails {
         return Err(no(StatusCode::INTERNAL_SERVER_ERROR, "it was to fail"));
     }
-    if reading.finish() { Ok(ready) } else { Err(gone()) }
+    Ok(reading.finish().then_some(ready))
 }
 
 async fn room(state: &State, pull: &Pull, number: u64) -> Result<Ready, Refusal> {

@@ -13,13 +13,13 @@ fn settings_survive_the_round_trip() {
     let faults = Faults::default();
     for wanted in [
         json!({"events": "delay_ms:20", "http": "slow:30", "path": "/v1", "leg": "decode",
-            "transfer": "slow:7", "lease": "expired", "once": true, "keep_alive_ms": 5}),
+            "transfer": "slow:7", "lease": "expired", "gone": "garbage", "once": true, "keep_alive_ms": 5}),
         json!({"events": "drop", "http": "error:503", "path": "", "leg": "",
-            "transfer": "ok", "lease": "ok", "once": false, "keep_alive_ms": null}),
+            "transfer": "ok", "lease": "ok", "gone": "ok", "once": false, "keep_alive_ms": null}),
         json!({"events": "duplicate", "http": "reset_mid_body", "path": "", "leg": "",
-            "transfer": "ok", "lease": "ok", "once": false, "keep_alive_ms": null}),
+            "transfer": "ok", "lease": "ok", "gone": "ok", "once": false, "keep_alive_ms": null}),
         json!({"events": "ok", "http": "hang", "path": "", "leg": "",
-            "transfer": "ok", "lease": "ok", "once": false, "keep_alive_ms": null}),
+            "transfer": "ok", "lease": "ok", "gone": "ok", "once": false, "keep_alive_ms": null}),
     ] {
         set(&faults, &wanted).unwrap();
         assert_eq!(faults.to_json(), wanted);
@@ -41,6 +41,7 @@ fn wrong_settings_change_nothing() {
         json!({"events": "drop", "leg": "both"}),
         json!({"events": "drop", "transfer": "slow"}),
         json!({"events": "drop", "lease": true}),
+        json!({"events": "drop", "gone": "away"}),
         json!({"events": 3}),
         json!({"events": "delay_ms:"}),
     ] {

@@ -84,6 +84,10 @@ impl EventStream {
     fn take_in(&mut self, next: Generated) {
         match next {
             Generated::Token { choice, token, finished, cached_tokens, .. } => {
+                let token = match &self.source {
+                    Source::Running((ticket, _)) => ticket.told(token),
+                    Source::Starting(_) | Source::Over => token,
+                };
                 let events = Some(&mut self.events);
                 self.answer.token(choice, token, finished, cached_tokens, events);
                 if let (Source::Running(begun), true) = (&mut self.source, finished.is_some()) {

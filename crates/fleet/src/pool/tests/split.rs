@@ -78,14 +78,20 @@ fn both_legs_are_claimed_at_once_and_given_back_one_by_one() {
 
     prefill.first_data(true);
     assert_eq!((load(&p), p.leased()), ((1, 0), 0));
-    let lease = prefill.lease(Duration::from_secs(60));
+    let lease = prefill.lease(Duration::from_secs(60), Instant::now());
     assert_eq!((load(&p), p.leased(), lease.is_live()), ((0, 0), 1, true));
     assert_eq!(load(&d), (1, 0));
-    drop(lease);
-    assert_eq!(p.leased(), 0);
-    assert_eq!(p.leases().count(Instant::now()).1, 0);
+    lease.fetched();
+    assert_eq!(leases(&p, Duration::ZERO), (0, 0, 0));
+    assert_eq!(leases(&p, Duration::from_secs(61)), (0, 0, 0));
     drop(reservation);
     assert_eq!(load(&d), (0, 0));
+}
+
+/// Leases that are live, expired and abandoned, that much later.
+fn leases(endpoint: &Endpoint, later: Duration) -> (usize, u64, u64) {
+    let counts = endpoint.leases().count(Instant::now() + later);
+    (counts.live, counts.expired, counts.abandoned)
 }
 
 #[test]
@@ -93,16 +99,56 @@ fn a_lease_that_is_held_for_too_long_expires_once() {
     let scene = scene(&[Prefill, Decode]);
     let p = scene.endpoint(0);
     let claim = || ask(&splitting(&scene), &prompt()).unwrap().prefill.unwrap();
-    let expired = claim().lease(Duration::ZERO);
-    let live = claim().lease(Duration::from_secs(60));
+    let now = Instant::now();
+    let expired = claim().lease(Duration::ZERO, now);
+    let live = claim().lease(Duration::from_secs(60), now);
     assert_eq!((expired.is_live(), live.is_live()), (false, true));
-    assert_eq!(p.leases().count(Instant::now()), (1, 1));
+    assert_eq!(leases(&p, Duration::ZERO), (1, 1, 0));
     drop(expired);
-    assert_eq!(p.leases().count(Instant::now()), (1, 1));
-    let later = Instant::now() + Duration::from_secs(61);
-    assert_eq!(p.leases().count(later), (0, 2));
+    assert_eq!(leases(&p, Duration::ZERO), (1, 1, 0));
+    assert_eq!(leases(&p, Duration::from_secs(61)), (0, 2, 0));
     drop(live);
-    assert_eq!(p.leases().count(later), (0, 2));
+    assert_eq!(leases(&p, Duration::from_secs(61)), (0, 2, 0));
+}
+
+#[test]
+fn a_lease_that_is_given_up_counts_until_the_engine_lets_go() {
+    let scene = scene(&[Prefill, Decode]);
+    let p = scene.endpoint(0);
+    let now = Instant::now();
+    let lease = || {
+        let claim = ask(&splitting(&scene), &prompt()).unwrap().prefill.unwrap();
+        claim.lease(Duration::from_secs(60), now)
+    };
+    drop(lease());
+    let sent = lease();
+    sent.set_sent(true);
+    let broke = lease();
+    broke.set_sent(true);
+    drop(broke);
+    let unsent = lease();
+    unsent.set_sent(true);
+    unsent.set_sent(false);
+    assert_eq!(leases(&p, Duration::from_secs(59)), (4, 0, 0));
+    // What is being fetched says nothing by its end.
+    assert_eq!(leases(&p, Duration::from_secs(61)), (0, 1, 2));
+    drop((sent, unsent));
+    assert_eq!(leases(&p, Duration::from_secs(61)), (0, 1, 2));
+}
+
+#[test]
+fn a_lease_begins_before_the_engines_and_is_not_used_to_its_last_moment() {
+    let scene = scene(&[Prefill, Decode]);
+    let second = Duration::from_secs(1);
+    let table = [(0, 60, true), (53, 60, true), (55, 60, false), (0, 1, false), (0, 2, true)];
+    for (ago, time, is_live) in table {
+        let claim = ask(&splitting(&scene), &prompt()).unwrap().prefill.unwrap();
+        let since = Instant::now().checked_sub(second * ago).unwrap();
+        let lease = claim.lease(second * time, since);
+        assert_eq!(lease.is_live(), is_live, "{time} s, {ago} s ago");
+    }
+    // Those that could not be used any more were too short, the others given up.
+    assert_eq!(leases(&scene.endpoint(0), second * 61), (0, 2, 3));
 }
 
 #[test]

@@ -40,6 +40,7 @@ async fn roles_and_the_switch_change_while_it_runs() {
         "kvasir_endpoint_role{endpoint=\"http://127.0.0.2:1\",role=\"prefill\"} 1\n",
         "kvasir_pd_leases{endpoint=\"http://127.0.0.2:1\"} 0\n",
         "kvasir_pd_leases_expired_total{endpoint=\"http://127.0.0.2:1\"} 0\n",
+        "kvasir_pd_leases_abandoned_total{endpoint=\"http://127.0.0.2:1\"} 0\n",
         "kvasir_pool_split{model=\"m\",state=\"splits\"} 1\n",
     ] {
         assert!(page.contains(line), "{line}");
