@@ -11,6 +11,7 @@ mod finished;
 mod nixl;
 mod rooms;
 mod sglang;
+mod stream_error;
 mod trtllm;
 mod usage;
 
@@ -25,7 +26,7 @@ use kvasir_fleet::{Lease, Protocol};
 use kvasir_prompt::{Api, ObjectText};
 
 pub(crate) use self::companion::{Companion, PrefillEnd, Sending};
-pub(crate) use self::eligible::why_not;
+pub(crate) use self::eligible::{OWN_PARAMS, SEVERAL_ANSWERS, why_not};
 pub(crate) use self::rooms::{Room, Rooms};
 pub(crate) use self::sglang::Bootstrap;
 pub(crate) use self::usage::{StreamMerge, merged};

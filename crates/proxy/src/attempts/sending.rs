@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kvasir_fleet::{Chosen, Decision, Endpoint, PairPlan, Pool, Reservation, Role};
+use kvasir_fleet::{Chosen, Decision, Endpoint, PairPlan, Pool, Protocol, Reservation, Role};
 use kvasir_upstream::Started;
 
 use super::held::Held;
@@ -60,9 +60,14 @@ impl Tries<'_> {
         let began = Instant::now();
         let (pool, left) = (Arc::clone(&self.pool), self.left());
         let (plan, limits) = (self.plan, self.settings.budget);
+        // The id that such a leg is given is for one engine's context, once.
+        let is_once =
+            leg == Some(Leg::Prefill) && self.pool.protocol(&endpoint) == Some(Protocol::Trtllm);
         // The engine may get it twice then.
-        let may_repeat =
-            || plan.repeatable && plan.resolved.pool.retries().take(limits, Instant::now());
+        let may_repeat = || {
+            let budget = plan.resolved.pool.retries();
+            !is_once && plan.repeatable && budget.take(limits, Instant::now())
+        };
         let left = left.into_iter().chain(limit).min();
         let outgoing = Outgoing { pool: &pool, endpoint: &endpoint, request: self.parts, body };
         match attempt(&self.app.upstream, outgoing, may_repeat, left).await {
@@ -110,10 +115,8 @@ impl Tries<'_> {
         mut reservation: Reservation,
         decision: Decision,
     ) -> Option<Answered> {
-        let Started { head, first, rest } = started;
-        let status = head.status;
-        let cause = Cause::of(status);
-        match cause {
+        let status = started.head.status;
+        match Cause::of(status) {
             // A 503 or 429 says that the engine is busy, not that it fails.
             Some(Cause::Busy) => {}
             // It could not fetch what another engine has, which may be the other one's fault.
@@ -121,6 +124,18 @@ impl Tries<'_> {
             _ if status.is_server_error() => reservation.faulted(status.as_str()),
             _ => reservation.answered(),
         }
+        self.passed_on(started, reservation, decision).await
+    }
+
+    /// The same where the answer says nothing about the engine, or that was noted.
+    pub(super) async fn passed_on(
+        &mut self,
+        started: Started,
+        reservation: Reservation,
+        decision: Decision,
+    ) -> Option<Answered> {
+        let Started { head, first, rest } = started;
+        let (status, cause) = (head.status, Cause::of(head.status));
         let answered = Answered {
             head,
             first,
