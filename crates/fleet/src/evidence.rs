@@ -56,6 +56,8 @@ pub struct Evidence {
     pub(crate) answered_whole: bool,
     /// Whether one endpoint has to serve all of it.
     pub(crate) not_split: bool,
+    /// Whether an endpoint that computes no prompts can serve all of it.
+    pub(crate) computes_nothing: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -132,6 +134,7 @@ impl Evidence {
             traits,
             answered_whole: false,
             not_split: false,
+            computes_nothing: false,
         }
     }
 
@@ -172,6 +175,14 @@ impl Evidence {
     #[must_use]
     pub fn not_split(mut self) -> Self {
         self.not_split = true;
+        self
+    }
+
+    /// The same for a request that needs no prompt to be computed where it goes, since it names blocks
+    /// to fetch, or generates nothing: decode endpoints that only fetch are candidates for it.
+    #[must_use]
+    pub fn computes_nothing(mut self) -> Self {
+        self.computes_nothing = true;
         self
     }
 

@@ -235,12 +235,12 @@ impl<'a> Tries<'a> {
             Some("late")
         } else if self.invalid.is_some() {
             Some("invalid")
-        } else if self.sent == 0 {
-            None
         } else if !self.plan.repeatable && self.taken > 0 {
             Some("not_repeatable")
         } else if self.split.pairs >= MAX_PAIRS {
             Some("pairs")
+        } else if self.sent == 0 {
+            None
         } else if self.faults >= MAX_FAULTS {
             Some("faults")
         } else if self.sent >= self.settings.attempts {

@@ -8,9 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, header};
 use hyper::body::Incoming;
 use kvasir_balance::{Blind, HEAD_BYTES, Needs};
-use kvasir_fleet::{
-    Endpoint, Evidence, Fleet, MAX_TEXT_BYTES, Pool, PromptTokens, Protocol, Resolved,
-};
+use kvasir_fleet::{Endpoint, Evidence, Fleet, MAX_TEXT_BYTES, Pool, PromptTokens, Resolved};
 use kvasir_prompt::{Api, Envelope, model_of_form};
 
 use crate::access_log::AccessLog;
@@ -23,7 +21,7 @@ use crate::request_body;
 use crate::route::stored_id;
 use crate::session;
 use crate::spans::Step;
-use crate::split::why_not;
+use crate::split::{OWN_PARAMS, SEVERAL_ANSWERS, why_not};
 use crate::token_header;
 
 /// A request that was read and understood as far as routing needs.
@@ -124,6 +122,9 @@ impl Plan {
         };
         if plan.resolved.pool.split().is_some() {
             log.not_split = plan.why_whole(&plan.resolved.pool);
+            if log.not_split == Some(SEVERAL_ANSWERS) && plan.resolved.pool.serves_only_split() {
+                return Err(Refusal::SeveralAnswers(plan.model));
+            }
         }
         Ok(plan)
     }
@@ -152,19 +153,35 @@ impl Plan {
         if self.answered_whole {
             evidence = evidence.answered_whole();
         }
-        if pool.split().is_some() && self.why_whole(pool).is_some() {
+        if let Some(why) = pool.split().and_then(|_| self.why_whole(pool)) {
             evidence = evidence.not_split();
+            if why == OWN_PARAMS || self.generates_nothing() {
+                evidence = evidence.computes_nothing();
+            }
         }
         if self.comparable { evidence } else { evidence.not_judged() }
     }
 
     /// Why one engine has to do all of it, in a pool that splits requests.
     pub(crate) fn why_whole(&self, pool: &Pool) -> Option<&'static str> {
-        *self.why_whole.get_or_init(|| {
-            let members = pool.members();
-            let is_sglang =
-                |member: &Arc<Endpoint>| pool.protocol(member) == Some(Protocol::Sglang);
-            why_not(self.api, &self.body, members.iter().any(is_sglang))
+        *self.why_whole.get_or_init(|| why_not(self.api, &self.body, pool.transfer_protocol()))
+    }
+
+    /// Whether no prompt is computed for it, as far as anybody knows: of paths that are forwarded as
+    /// they are, the engine will say.
+    fn generates_nothing(&self) -> bool {
+        matches!(self.api, None | Some(Api::Tokenize | Api::Detokenize))
+    }
+
+    /// Why nobody in the pool serves it, where that is since it is not split: for people.
+    pub(crate) fn why_nobody(&self, pool: &Pool) -> Option<String> {
+        let why = pool.split().and_then(|_| self.why_whole(pool))?;
+        let is_theirs = why == OWN_PARAMS || self.generates_nothing();
+        (!is_theirs && pool.serves_only_split()).then(|| {
+            format!(
+                "it cannot be split ({why}), decode engines of SGLang compute no prompts, and there is \
+                 no unified endpoint"
+            )
         })
     }
 

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::fault::Fault;
 use crate::relay::{AnswerBody, Break, whole};
+use crate::split::SEVERAL_ANSWERS;
 
 /// The code of the error where an engine broke off.
 pub(crate) const ENGINE_BROKE: &str = Break::Broke.code();
@@ -38,6 +39,9 @@ pub(crate) enum Refusal {
     NoModel,
     /// The model is not served here.
     UnknownModel(String),
+    /// More answers than one are asked for of a model whose engines can hand over a prompt for one
+    /// alone.
+    SeveralAnswers(String),
     /// No such path.
     NoSuchPath(String),
     /// The path exists, the method does not.
@@ -122,6 +126,7 @@ impl Refusal {
             | Self::BodyBroke
             | Self::NoModel
             | Self::UnknownModel(_)
+            | Self::SeveralAnswers(_)
             | Self::NoSuchPath(_)
             | Self::WrongMethod { .. } => Fault::Client,
             Self::Overloaded { .. } => Fault::Gateway,
@@ -220,6 +225,16 @@ impl Refusal {
                 "model_not_found",
                 Some("model"),
                 format!("the model `{model}` is not served here"),
+            ),
+            Self::SeveralAnswers(model) => client(
+                StatusCode::BAD_REQUEST,
+                SEVERAL_ANSWERS,
+                Some("n"),
+                format!(
+                    "`{model}` gives one answer to a request: its engines hand a prompt over for one \
+                     alone (SGLang), and there is none that could serve `n`, `best_of` or a beam search by \
+                     itself"
+                ),
             ),
             Self::NoSuchPath(path) => client(
                 StatusCode::NOT_FOUND,

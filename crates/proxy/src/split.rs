@@ -12,6 +12,7 @@ mod finished;
 mod nixl;
 mod rooms;
 mod sglang;
+mod stream_error;
 mod trtllm;
 mod usage;
 
@@ -26,7 +27,7 @@ use kvasir_fleet::{Lease, Protocol};
 use kvasir_prompt::{Api, ObjectText};
 
 pub(crate) use self::companion::{Companion, PrefillEnd, Sending};
-pub(crate) use self::eligible::why_not;
+pub(crate) use self::eligible::{OWN_PARAMS, SEVERAL_ANSWERS, why_not};
 pub(crate) use self::fetch_error::failed_fetch;
 pub(crate) use self::nixl::kept_for;
 pub(crate) use self::rooms::{Room, Rooms};

@@ -4,6 +4,7 @@
 mod failure;
 mod legs;
 mod pair;
+mod scripted;
 mod soak;
 mod view;
 

@@ -186,6 +186,12 @@ impl Pool {
             {
                 return Some(Exclusion::NoTransfer);
             }
+            if pairing.is_some_and(|pairing| pairing.legs == Legs::Whole)
+                && !evidence.computes_nothing
+                && self.only_fetches(member)
+            {
+                return Some(Exclusion::NoTransfer);
+            }
             self.exclusion_of(member, model, owner.is_some())
         };
         let excluded = |member: &Arc<Endpoint>| exclusion(member).as_ref().map(Into::into);

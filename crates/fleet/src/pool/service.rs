@@ -1,5 +1,9 @@
 //! Which of a pool's members are in service.
 
+use std::sync::Arc;
+
+use kvasir_balance::Role;
+
 use super::Pool;
 use crate::endpoint::Endpoint;
 use crate::exclusion::Exclusion;
@@ -7,16 +11,26 @@ use crate::spec::AdminState;
 
 impl Pool {
     /// Whether any member is known to take a request for the pool's model now. One that is busy for
-    /// a moment, or is being tried, does; one that takes no new conversations does not.
+    /// a moment, or is being tried, does; one that takes no new conversations does not. One that only
+    /// fetches takes nothing unless a prefill endpoint is there too.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let takes = |member: &Endpoint| {
             let why = member.exclusion_in(AdminState::Active, &self.model);
             self.is_in_service(member)
-                && self.answers(member)
+                && member.has_answered()
                 && matches!(why, None | Some(Exclusion::BackPressure | Exclusion::HalfOpen))
         };
-        self.members.load().iter().any(|member| member.has_answered() && takes(member))
+        let members = self.members.load();
+        let protocol = self.pool_protocol(&members);
+        let computes = |member: &Arc<Endpoint>| {
+            self.role(member) == Role::Prefill && self.transfers(member, protocol) && takes(member)
+        };
+        let is_fed = |member: &Endpoint| {
+            !self.only_fetches(member)
+                || self.transfers(member, protocol) && members.iter().any(computes)
+        };
+        members.iter().any(|member| self.answers(member) && takes(member) && is_fed(member))
     }
 
     /// Whether an operator lets new requests go to one of its members.

@@ -71,6 +71,36 @@ impl Pool {
         prefill.find_map(|member| self.protocol(member))
     }
 
+    /// How the KV of prompts is handed over: as the pool is told, else as the first of its prefill
+    /// endpoints that has said what it is, else of its decode endpoints; `None` where that is not known,
+    /// or the pool does not split requests.
+    #[must_use]
+    pub fn transfer_protocol(&self) -> Option<Protocol> {
+        let told = self.split()?.protocol;
+        if told != Protocol::Auto {
+            return Some(told);
+        }
+        let members = self.members();
+        let mut decode = members.iter().filter(|member| self.role(member) == Role::Decode);
+        let said = self.pool_protocol(&members);
+        said.or_else(|| decode.find_map(|member| self.protocol(member)))
+    }
+
+    /// Whether a member answers only prompts that were computed elsewhere: `SGLang`'s decode engines do.
+    #[must_use]
+    pub fn only_fetches(&self, member: &Endpoint) -> bool {
+        self.role(member) == Role::Decode && self.protocol(member) == Some(Protocol::Sglang)
+    }
+
+    /// Whether no member could ever serve a whole request, whatever state they are in: those that may
+    /// answer only fetch.
+    #[must_use]
+    pub fn serves_only_split(&self) -> bool {
+        let members = self.members();
+        let mut answering = members.iter().filter(|member| self.answers(member)).peekable();
+        answering.peek().is_some() && answering.all(|member| self.only_fetches(member))
+    }
+
     /// Whether an endpoint can take part in handing over KV so: of a prefill endpoint that has to be
     /// known, of a decode endpoint nothing else.
     pub(super) fn transfers(&self, member: &Endpoint, protocol: Option<Protocol>) -> bool {

@@ -58,7 +58,10 @@ impl Tries<'_> {
                 model,
                 fault: Fault::Engine,
                 code,
-                why: self.plan.resolved.pool.why_none(&self.plan.model),
+                why: self
+                    .plan
+                    .why_nobody(&self.pool)
+                    .unwrap_or_else(|| self.plan.resolved.pool.why_none(&self.plan.model)),
             },
         })
     }

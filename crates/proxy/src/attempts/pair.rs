@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::retry_after::retry_after;
 use super::{Answered, Cause, Tries};
 use crate::fault::Fault;
-use crate::forward::{Failure, Outgoing, attempt};
+use crate::forward::{Failure, Outgoing, Retry, attempt};
 use crate::split::{self, Bootstrap, Companion, Leg, PAIR_FAILED, PrefillEnd, Ride, Sending};
 
 /// Pairs that may get one request.
@@ -25,7 +25,8 @@ const GRACE: Duration = Duration::from_millis(50);
 
 /// What came first.
 enum First {
-    Decode(Box<Result<Started, Failure>>),
+    /// Its first data or failure; whether the prompt was computed by then.
+    Decode(Box<Result<Started, Failure>>, bool),
     Prefill(PrefillEnd),
 }
 
@@ -52,8 +53,8 @@ impl Tries<'_> {
         let (companion, mut end) = Companion::send(sending, prefill, room);
         self.begin(&Arc::clone(decode.endpoint()), &decision, Some(Leg::Decode));
         let first = self.first(&decode, &body, &mut end, settings).await;
-        let begun = match first {
-            First::Decode(begun) => *begun,
+        let (begun, computed) = match first {
+            First::Decode(begun, computed) => (*begun, computed),
             First::Prefill(end) => {
                 drop((companion, decode));
                 self.abort(Leg::Decode);
@@ -64,10 +65,17 @@ impl Tries<'_> {
             Ok(started) => started,
             Err(failure) => {
                 drop(companion);
-                self.fault(&mut decode, &failure);
                 let endpoint = Arc::clone(decode.endpoint());
-                self.failed(endpoint, &failure, began.elapsed(), Some(Leg::Decode));
+                // Whoever cannot be connected to, is gone by itself.
+                let is_its_own = computed || failure.phase().is_connect();
+                if is_its_own {
+                    self.fault(&mut decode, &failure);
+                }
+                self.leg_failed(Arc::clone(&endpoint), &failure, began.elapsed(), Leg::Decode);
                 self.abort(Leg::Prefill);
+                if !is_its_own {
+                    self.suspect(&at, &endpoint);
+                }
                 return None;
             }
         };
@@ -78,7 +86,17 @@ impl Tries<'_> {
         if !started.head.status.is_success() {
             drop(companion);
             self.abort(Leg::Prefill);
-            return self.answered(started, decode, decision).await;
+            if computed || !started.head.status.is_server_error() {
+                return self.answered(started, decode, decision).await;
+            }
+            let endpoint = Arc::clone(decode.endpoint());
+            let Started { head, first, rest } = started;
+            let begun = (head, first, Some(rest));
+            let answered = self.passed_on(begun, decode, decision).await;
+            if answered.is_none() {
+                self.suspect(&at, &endpoint);
+            }
+            return answered;
         }
         Leg::Decode.took(began);
         let mut answered = self.answered(started, decode, decision).await?;
@@ -97,10 +115,8 @@ impl Tries<'_> {
         let endpoint: Arc<Endpoint> = Arc::clone(decode.endpoint());
         let outgoing =
             Outgoing { pool: &self.pool, endpoint: &endpoint, request: self.parts, body };
-        let (plan, limits) = (self.plan, self.settings.budget);
-        let may_repeat =
-            || plan.repeatable && plan.resolved.pool.retries().take(limits, Instant::now());
-        let mut sent = pin!(attempt(&self.app.upstream, outgoing, may_repeat, self.left()));
+        // A room is never entered twice.
+        let mut sent = pin!(attempt(&self.app.upstream, outgoing, || false, self.left()));
         let mut computed = false;
         // Its own time begins when the prompt is computed.
         let limit = settings.decode_timeout;
@@ -121,11 +137,12 @@ impl Tries<'_> {
         if failed && !computed {
             // A decode leg fails because its prefill leg did, and may be the first to say so.
             match timeout(GRACE, end).await {
-                Err(_) | Ok(Ok(PrefillEnd::Computed) | Err(_)) => {}
+                Ok(Ok(PrefillEnd::Computed)) => computed = true,
+                Err(_) | Ok(Err(_)) => {}
                 Ok(Ok(ended)) => return First::Prefill(ended),
             }
         }
-        First::Decode(Box::new(begun))
+        First::Decode(Box::new(begun), computed)
     }
 
     fn sending(&self, body: Bytes, limit: Duration) -> Sending {
@@ -134,8 +151,6 @@ impl Tries<'_> {
             pool: Arc::clone(&self.pool),
             request: self.parts.clone(),
             body,
-            repeatable: self.plan.repeatable,
-            limits: self.settings.budget,
             left: self.left().map_or(limit, |left| left.min(limit)),
         }
     }
@@ -155,11 +170,16 @@ impl Tries<'_> {
             }
             PrefillEnd::Failed(failure, mut reservation) => {
                 self.fault(&mut reservation, &failure);
-                self.failed(at, &failure, after, Some(Leg::Prefill));
-                self.broke_soon = false;
+                self.leg_failed(at, &failure, after, Leg::Prefill);
                 if let Some((code, _)) = &mut self.last_break {
                     *code = PAIR_FAILED;
                 }
+                None
+            }
+            PrefillEnd::Errored(why, mut reservation) => {
+                reservation.faulted(&why);
+                self.tell_where(&at, &decision);
+                self.prefill_said_no(&at, Cause::Error, None, &why);
                 None
             }
             PrefillEnd::Answered(started, mut reservation) => {
@@ -200,6 +220,43 @@ impl Tries<'_> {
             self.last_break = Some((PAIR_FAILED, why.to_owned()));
         }
         self.tried.push(Arc::clone(at));
+    }
+
+    /// A leg failed before it was answered. The engine of the other one has got the request by then.
+    fn leg_failed(
+        &mut self,
+        endpoint: Arc<Endpoint>,
+        failure: &Failure,
+        after: Duration,
+        leg: Leg,
+    ) {
+        self.failed(endpoint, failure, after, Some(leg));
+        if failure.retry() == Retry::Safe {
+            self.taken += 1;
+            self.sent += u32::from(failure.phase().is_connect());
+        }
+    }
+
+    /// A decode leg failed whose prompt was not computed yet, so that either engine may be why. Neither is
+    /// tried again where there is another one for its part.
+    fn suspect(&mut self, prefill: &Arc<Endpoint>, decode: &Arc<Endpoint>) {
+        let others = |tried: &[Arc<Endpoint>], one: &Endpoint| {
+            self.pool.members().iter().any(|member| {
+                self.pool.role(member) == self.pool.role(one)
+                    && self.pool.is_in_service(member)
+                    && !member.same_engine(one)
+                    && !tried.iter().any(|known| known.same_engine(member))
+            })
+        };
+        if !others(&self.tried, prefill) {
+            return;
+        }
+        let has_decode = others(&self.tried, decode);
+        self.tried.push(Arc::clone(prefill));
+        if !has_decode {
+            // It failed with that one only.
+            self.tried.retain(|known| !known.same_engine(decode));
+        }
     }
 
     /// The other leg failed.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::response::Parts as ResponseParts;
 use http_body::Frame;
-use kvasir_fleet::{Chosen, Decision, Endpoint, PairPlan, Pool, Reservation, Role};
+use kvasir_fleet::{Chosen, Decision, Endpoint, PairPlan, Pool, Protocol, Reservation, Role};
 use kvasir_upstream::{AnswerStream, Started};
 
 use super::held::Held;
@@ -25,6 +25,9 @@ pub(super) struct Asked<'b> {
     /// How long it may take until the first data, where that is less than the pool allows.
     pub(super) limit: Option<Duration>,
 }
+
+/// Head, first frame and what follows; the last is `None` where all is there.
+type Begun = (ResponseParts, Option<Frame<Bytes>>, Option<AnswerStream>);
 
 impl Tries<'_> {
     /// Sends the request; the answer where it is one to pass on at once.
@@ -62,8 +65,12 @@ impl Tries<'_> {
         let began = Instant::now();
         let (pool, left) = (Arc::clone(&self.pool), self.left());
         let (plan, limits) = (self.plan, self.settings.budget);
-        // The engine may get it twice then. What was handed over it may have fetched.
-        let repeatable = plan.repeatable && leg != Some(Leg::Decode);
+        // The id that a context leg is given is for one engine, once; what was handed over a decode engine
+        // may have fetched.
+        let is_context =
+            leg == Some(Leg::Prefill) && pool.protocol(&endpoint) == Some(Protocol::Trtllm);
+        let repeatable = plan.repeatable && leg != Some(Leg::Decode) && !is_context;
+        // The engine may get it twice then.
         let may_repeat = || repeatable && plan.resolved.pool.retries().take(limits, Instant::now());
         let left = left.into_iter().chain(limit).min();
         let outgoing = Outgoing { pool: &pool, endpoint: &endpoint, request: self.parts, body };
@@ -119,13 +126,12 @@ impl Tries<'_> {
     /// The same of an answer that may be there as a whole.
     pub(super) async fn answer(
         &mut self,
-        (head, first, rest): (ResponseParts, Option<Frame<Bytes>>, Option<AnswerStream>),
+        begun: Begun,
         mut reservation: Reservation,
         decision: Decision,
     ) -> Option<Answered> {
-        let status = head.status;
-        let cause = Cause::of(status);
-        match cause {
+        let status = begun.0.status;
+        match Cause::of(status) {
             // A 503 or 429 says that the engine is busy, not that it fails.
             Some(Cause::Busy) => {}
             // It could not fetch what another engine has, which may be the other one's fault.
@@ -133,6 +139,17 @@ impl Tries<'_> {
             _ if status.is_server_error() => reservation.faulted(status.as_str()),
             _ => reservation.answered(),
         }
+        self.passed_on(begun, reservation, decision).await
+    }
+
+    /// The same where the answer says nothing about the engine, or that was noted.
+    pub(super) async fn passed_on(
+        &mut self,
+        (head, first, rest): Begun,
+        reservation: Reservation,
+        decision: Decision,
+    ) -> Option<Answered> {
+        let (status, cause) = (head.status, Cause::of(head.status));
         let answered = Answered {
             head,
             first,

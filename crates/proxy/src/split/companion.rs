@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::request::Parts;
 use http_body_util::BodyExt;
-use kvasir_fleet::{Pool, Reservation, RetryLimits};
+use kvasir_fleet::{Pool, Reservation};
 use kvasir_upstream::{AnswerStream, Started, Upstream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::{Leg, Room};
+use super::{Leg, Room, stream_error};
 use crate::forward::{Failure, Outgoing, attempt};
 
 /// What is needed to send it.
@@ -20,8 +20,6 @@ pub(crate) struct Sending {
     pub(crate) pool: std::sync::Arc<Pool>,
     pub(crate) request: Parts,
     pub(crate) body: Bytes,
-    pub(crate) repeatable: bool,
-    pub(crate) limits: RetryLimits,
     pub(crate) left: Duration,
 }
 
@@ -40,6 +38,8 @@ pub(crate) enum PrefillEnd {
     Computed,
     /// An answer that is no success.
     Answered(Box<Started>, Box<Reservation>),
+    /// A stream of success that begins with an error of the engine's.
+    Errored(String, Box<Reservation>),
     Failed(Failure, Box<Reservation>),
     /// Its task is gone, which it never is.
     Lost,
@@ -65,16 +65,24 @@ impl Drop for Companion {
 }
 
 async fn run(sending: Sending, mut reservation: Reservation, sender: oneshot::Sender<PrefillEnd>) {
-    let Sending { upstream, pool, request, body, repeatable, limits, left } = sending;
+    let Sending { upstream, pool, request, body, left } = sending;
     let endpoint = std::sync::Arc::clone(reservation.endpoint());
     let began = Instant::now();
-    let may_repeat = || repeatable && pool.retries().take(limits, Instant::now());
     let outgoing = Outgoing { pool: &pool, endpoint: &endpoint, request: &request, body: &body };
-    let begun = attempt(&upstream, outgoing, may_repeat, Some(left)).await;
+    // An engine that got it, and lost its connection, may be in the room already.
+    let begun = attempt(&upstream, outgoing, || false, Some(left)).await;
     // Nobody may listen any more.
     match begun {
         Ok(started) if started.head.status.is_success() => {
             endpoint.mark_reachable();
+            if let Some(error) = stream_error::first(&started) {
+                let end = match error.is_clients {
+                    true => PrefillEnd::Answered(Box::new(started), Box::new(reservation)),
+                    false => PrefillEnd::Errored(error.why, Box::new(reservation)),
+                };
+                let _ = sender.send(end);
+                return;
+            }
             reservation.answered();
             reservation.first_data(true);
             Leg::Prefill.took(began);

@@ -4,37 +4,63 @@
 //! when they were fetched once), and the prefill engine must be able to compute the prompt as if
 //! nothing but one token was asked for.
 
+use kvasir_fleet::Protocol;
 use kvasir_prompt::{Api, ObjectText, first_entry};
 
-/// Why a request is not split; `None` where it may be. `at_once` says that both engines get the same
-/// request, as `SGLang`'s do: nothing is asked of the prefill engine that it would not be asked alone.
-pub(crate) fn why_not(api: Option<Api>, body: &[u8], at_once: bool) -> Option<&'static str> {
+/// The request says itself where its blocks lie.
+pub(crate) const OWN_PARAMS: &str = "own_params";
+/// It asks for more answers than blocks can be handed over for.
+pub(crate) const SEVERAL_ANSWERS: &str = "several_answers";
+
+/// Why a request is not split; `None` where it may be. `protocol` is that of the pool, `None` where it
+/// is not known yet: then what any of them cannot do is not done.
+pub(crate) fn why_not(
+    api: Option<Api>,
+    body: &[u8],
+    protocol: Option<Protocol>,
+) -> Option<&'static str> {
+    // Both engines get the same request: nothing is asked of the prefill engine that it would not be
+    // asked alone.
+    let at_once = protocol == Some(Protocol::Sglang);
     if !matches!(api, Some(Api::Completions | Api::Chat)) {
-        return Some("api");
+        let owns = || ObjectText::parse(body).is_ok_and(|body| has_own(&body));
+        return Some(if at_once && owns() { OWN_PARAMS } else { "api" });
     }
     // Its engine will say what is wrong with it.
     let Ok(body) = ObjectText::parse(body) else { return Some("not_json") };
-    let own = ["kv_transfer_params", "disaggregated_params", "bootstrap_room", "bootstrap_host"];
-    if own.iter().any(|key| body.has(key)) {
-        return Some("own_params");
+    if has_own(&body) {
+        return Some(OWN_PARAMS);
     }
     if body.get("prompt").is_some_and(has_several) {
         return Some("several_prompts");
     }
-    if at_once {
-        return None;
-    }
     // The prompt's own probabilities come from computing it; the decode engine computes none of it.
-    if body.has("prompt_logprobs") || is_true(&body, "echo") {
+    if !at_once && (body.has("prompt_logprobs") || is_true(&body, "echo")) {
         return Some("prompt_logprobs");
     }
+    // SGLang (to 0.5.18) gives every answer the one room of the request, and waits for ever.
     if is_above_one(&body, "n")
         || is_above_one(&body, "best_of")
         || is_true(&body, "use_beam_search")
     {
-        return Some("several_answers");
+        return Some(SEVERAL_ANSWERS);
+    }
+    // Releases of vLLM answer 500 where the one token of the prefill leg is no call of a tool.
+    if !at_once && protocol != Some(Protocol::Trtllm) && forces_tools(&body) {
+        return Some("tool_choice");
     }
     None
+}
+
+fn has_own(body: &ObjectText<'_>) -> bool {
+    let own = ["kv_transfer_params", "disaggregated_params", "bootstrap_room", "bootstrap_host"];
+    own.iter().any(|key| body.has(key))
+}
+
+/// Whether a tool has to be called: all but `auto`, `none` and nothing says so.
+fn forces_tools(body: &ObjectText<'_>) -> bool {
+    let choice = body.get("tool_choice");
+    choice.is_some_and(|raw| !matches!(raw, "null" | "\"auto\"" | "\"none\""))
 }
 
 fn is_true(body: &ObjectText<'_>, key: &str) -> bool {
@@ -61,7 +87,7 @@ mod tests {
     use super::*;
 
     fn chat(body: &str) -> Option<&'static str> {
-        why_not(Some(Api::Chat), body.as_bytes(), false)
+        why_not(Some(Api::Chat), body.as_bytes(), Some(Protocol::Nixl))
     }
 
     #[test]
@@ -72,6 +98,9 @@ mod tests {
             r#"{"prompt":"a","best_of":1}"#,
             r#"{"prompt":[1,2,3]}"#,
             r#"{"prompt":["a"]}"#,
+            r#"{"tools":[],"tool_choice":"auto"}"#,
+            r#"{"tools":[],"tool_choice":"none"}"#,
+            r#"{"tool_choice":null}"#,
             r#"{"prompt":[ [1,2] ]}"#,
             r#"{"messages":[{"n":2,"echo":true}],"metadata":{"prompt_logprobs":1}}"#,
         ] {
@@ -93,6 +122,8 @@ mod tests {
             (r#"{"n":1,"n":3}"#, "several_answers"),
             (r#"{"best_of":4}"#, "several_answers"),
             (r#"{"use_beam_search":true}"#, "several_answers"),
+            (r#"{"tool_choice":"required"}"#, "tool_choice"),
+            (r#"{"tool_choice":{"type":"function","function":{"name":"f"}}}"#, "tool_choice"),
             (r#"{"prompt":["a","b"]}"#, "several_prompts"),
             (r#"{"prompt":[[1],[2]]}"#, "several_prompts"),
             (r#"{"prompt":[ "a" , "b"]}"#, "several_prompts"),
@@ -103,9 +134,31 @@ mod tests {
             assert_eq!(chat(body), Some(why), "{body}");
         }
         for api in [Api::Responses, Api::Embeddings, Api::Messages, Api::Rerank, Api::Tokenize] {
-            assert_eq!(why_not(Some(api), b"{}", false), Some("api"), "{api:?}");
+            assert_eq!(why_not(Some(api), b"{}", Some(Protocol::Nixl)), Some("api"), "{api:?}");
         }
-        assert_eq!(why_not(None, b"{}", false), Some("api"));
-        assert_eq!(why_not(Some(Api::Chat), br#"{"n":2,"echo":true}"#, true), None);
+        assert_eq!(why_not(None, b"{}", None), Some("api"));
+    }
+
+    #[test]
+    fn protocols_differ() {
+        let forced = r#"{"tool_choice":"required"}"#;
+        let table = [
+            (r#"{"echo":true,"prompt_logprobs":1}"#, Some(Protocol::Sglang), None),
+            (r#"{"n":2}"#, Some(Protocol::Sglang), Some("several_answers")),
+            (r#"{"best_of":3}"#, Some(Protocol::Sglang), Some("several_answers")),
+            (r#"{"n":1}"#, Some(Protocol::Sglang), None),
+            (r#"{"n":2}"#, Some(Protocol::Trtllm), Some("several_answers")),
+            (r#"{"echo":true}"#, Some(Protocol::Trtllm), Some("prompt_logprobs")),
+            (forced, Some(Protocol::Sglang), None),
+            (forced, Some(Protocol::Trtllm), None),
+            (forced, None, Some("tool_choice")),
+        ];
+        for (body, protocol, why) in table {
+            assert_eq!(why_not(Some(Api::Chat), body.as_bytes(), protocol), why, "{body}");
+        }
+        let own = br#"{"bootstrap_room":7}"#;
+        for api in [Some(Api::Responses), None] {
+            assert_eq!(why_not(api, own, Some(Protocol::Sglang)), Some("own_params"), "{api:?}");
+        }
     }
 }

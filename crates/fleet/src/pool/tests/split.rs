@@ -209,6 +209,52 @@ fn who_hands_over_in_an_unknown_way_computes_for_nobody() {
     assert_eq!(pool.protocol(p.endpoint()), Some(Protocol::Sglang));
 }
 
+/// The same, of `SGLang`'s engines.
+fn fetching(scene: &Scene) -> Pool {
+    let settings = nixl().map(|split| SplitSettings { protocol: Protocol::Sglang, ..split });
+    scene.pool(PolicyKind::Latency).with_split(settings, roles(scene))
+}
+
+#[test]
+fn decode_endpoints_that_only_fetch_get_no_whole_request_but_one_that_names_its_blocks() {
+    for roles in [&[Prefill, Decode][..], &[Decode]] {
+        let scene = scene(roles);
+        let pool = fetching(&scene);
+        let evidence = pool.evidence(&plain(&prompt())).not_split();
+        assert_eq!(pool.choose("m", &evidence, &[]).unwrap_err(), NoRoom::Nobody);
+        let chosen = pool.choose("m", &evidence.computes_nothing(), &[]).unwrap();
+        assert!(pool.only_fetches(chosen.reservation.endpoint()) && chosen.prefill.is_none());
+        assert!(pool.serves_only_split());
+        assert_eq!(pool.transfer_protocol(), Some(Protocol::Sglang));
+    }
+    let scene = scene(&[Prefill, Decode, Unified]);
+    let pool = fetching(&scene);
+    let whole = pool.evidence(&plain(&prompt())).not_split();
+    let chosen = pool.choose("m", &whole, &[]).unwrap();
+    assert!(Arc::ptr_eq(chosen.reservation.endpoint(), &scene.endpoint(2)));
+    assert!(!pool.serves_only_split());
+    assert!(!splitting(&scene).serves_only_split());
+}
+
+#[test]
+fn a_pool_that_only_fetches_is_ready_with_somebody_who_computes() {
+    let all = scene(&[Prefill, Decode, Unified]);
+    for place in 0..3 {
+        all.endpoint(place).mark_reachable();
+    }
+    assert!(fetching(&all).is_ready());
+    all.endpoint(2).set_state(AdminState::Disabled);
+    assert!(fetching(&all).is_ready());
+    all.endpoint(0).set_state(AdminState::Disabled);
+    assert!(!fetching(&all).is_ready(), "nobody computes prompts");
+    assert!(splitting(&all).is_ready(), "decode endpoints of others do");
+    all.endpoint(2).set_state(AdminState::Active);
+    assert!(fetching(&all).is_ready());
+    let lone = scene(&[Decode]);
+    lone.endpoint(0).mark_reachable();
+    assert!(!fetching(&lone).is_ready());
+}
+
 #[test]
 fn one_leg_alone_can_be_chosen() {
     let scene = scene(&[Prefill, Decode, Unified]);
