@@ -44,7 +44,7 @@ pub(crate) enum BreakerState {
 impl BreakerState {
     /// The word used in metrics and logs.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
             Self::Open => "open",

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::admission;
 use crate::breaker::{BreakerSettings, BreakerState};
 use crate::card::EngineCard;
+use crate::exclusion::Exclusion;
 use crate::health::{Health, Probe, Standing};
 use crate::identity::{BlockIdentity, Keying};
 use crate::pool::Shared;

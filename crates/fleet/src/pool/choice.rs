@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use kvasir_balance::{Candidate, Legs, Members, Miss, Note, PairPlan, Pairing, Reason};
+use kvasir_balance::{Legs, Members, Miss, Note, PairPlan, Pairing, Reason};
 use kvasir_inventory::{Overlap, Trust};
 
 use super::Pool;
