@@ -133,7 +133,10 @@ impl Decoder<'_> {
     fn payload(&mut self, bytes: bool, len: usize) -> Object {
         // A frame of less than four bytes is none (Python's `_FRAME_SIZE_MIN`), as of an empty text alone.
         let outside = self.frame.is_none();
-        assert!(if len >= 65_536 { outside } else { !outside || len < 4 }, "{len} bytes, {outside}");
+        assert!(
+            if len >= 65_536 { outside } else { !outside || len < 4 },
+            "{len} bytes, {outside}"
+        );
         let payload = self.bytes(len);
         if bytes {
             Object::Bytes(payload)
