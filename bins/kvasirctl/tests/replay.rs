@@ -193,7 +193,7 @@ fn one_decision_is_explained() {
     assert_eq!(json[0]["decision"]["choice"], *choice);
     assert_eq!(json[0]["outcome"]["answered"], true);
     // Of one that had waited for room it says so.
-    assert!(!text.contains("after waiting"), "{text}");
+    assert!(!text.contains("of waiting for room"), "{text}");
     let mut log = lines(&file);
     let place = log.iter().position(|known| *known == line).unwrap();
     log[place] = line.replacen("\"seed\":", "\"waited_ms\":120,\"seed\":", 1);
