@@ -5,8 +5,11 @@
 //! [`Decision`].
 
 mod split;
+mod stages;
 
 use std::borrow::Cow;
+
+use self::stages::{Narrowing, apply};
 
 use crate::choice::{Choice, Reason};
 use crate::exclusion::Exclusion;
@@ -112,6 +115,30 @@ const KEEP_SECONDS: f64 = 0.05;
 /// The name of the stickiness stage, in the place of a policy's.
 const STICKY: &str = "sticky";
 
+// === impl Members ===
+
+impl Members<'_> {
+    /// Why the one at this place may not be chosen.
+    pub(crate) fn exclusion(&self, place: usize) -> Option<Exclusion> {
+        self.exclusions.get(place).copied().flatten()
+    }
+
+    /// How much speaks against it ([`Exclusion::resort`]): 0 for nothing, `None` for too much.
+    pub(crate) fn resort(&self, place: usize) -> Option<u8> {
+        self.exclusion(place).map_or(Some(0), |exclusion| exclusion.resort(self.first_attempt))
+    }
+}
+
+/// The word for what eligibility left: those with the least against them, be it nothing (0), and
+/// whether these are all there are.
+pub(crate) fn eligible_word(least: u8, all: bool) -> &'static str {
+    match (least, all) {
+        (0, true) => "all",
+        (0, false) => "some",
+        _ => "last_resort",
+    }
+}
+
 // === impl Selection ===
 
 impl Selection {
@@ -179,16 +206,16 @@ impl Selection {
             places: (0..members.candidates.len()).collect(),
             notes: Vec::new(),
         };
-        let found = stages.iter_mut().find_map(|stage| run.stage(stage, moment))?;
+        let (policy, found) = stages.iter_mut().find_map(|stage| apply(stage, &mut run, moment))?;
         let beside = shadow.as_mut().and_then(|(policy, rng)| {
             run.choose(policy.as_mut(), &mut Moment { now: moment.now, rng })
         });
-        let index = *run.places.get(found.choice.index)?;
+        let index = *run.places.get(found.index)?;
         pin(stages, query, members.candidates.get(index)?.id, moment);
         let place = |at: usize| run.places.get(at).copied();
-        let runner_up = found.choice.runner_up().and_then(place);
+        let runner_up = found.runner_up().and_then(place);
         let shadow = beside.and_then(|choice| place(choice.index));
-        let Found { policy, choice: Choice { reason, scores, detail, .. } } = found;
+        let Choice { reason, scores, detail, .. } = found;
         let Run { places: considered, notes, .. } = run;
         Some(Decision {
             index,
@@ -253,44 +280,9 @@ struct Run<'a> {
     notes: Vec<Note>,
 }
 
-struct Found {
-    policy: &'static str,
-    choice: Choice,
-}
-
 // === impl Run ===
 
 impl Run<'_> {
-    fn stage(&mut self, stage: &mut Stage, moment: &mut Moment<'_>) -> Option<Found> {
-        match stage {
-            Stage::Eligibility => {
-                let outcome = self.leave_eligible();
-                self.note("eligibility", outcome);
-                None
-            }
-            Stage::Slo(slo) => {
-                let outcome = slo.narrow(self.members.candidates, &mut self.places).as_str();
-                self.note("slo", outcome);
-                None
-            }
-            Stage::Stickiness(pins) => {
-                let (choice, outcome) = self.pinned(pins, moment);
-                self.note(STICKY, outcome);
-                choice.map(|choice| Found { policy: STICKY, choice })
-            }
-            Stage::Policy(policy) => {
-                let name = policy.name();
-                let choice = self.choose(policy.as_mut(), moment);
-                let outcome = choice.as_ref().map_or("no_say", |choice| choice.reason.as_str());
-                self.note(name, outcome);
-                if choice.is_none() {
-                    self.note_policy_miss(policy.as_mut());
-                }
-                choice.map(|choice| Found { policy: name, choice })
-            }
-        }
-    }
-
     fn note(&mut self, stage: &'static str, outcome: &'static str) {
         self.notes.push(Note { stage, outcome, left: self.places.len(), miss: "" });
     }
@@ -318,16 +310,17 @@ impl Run<'_> {
         all.filter(|(_, candidate)| candidate.overlap.resident() > 0)
             .any(|(place, _)| !self.places.contains(&place))
     }
+}
 
-    fn exclusion(&self, place: usize) -> Option<Exclusion> {
-        self.members.exclusions.get(place).copied().flatten()
+impl<'a> Narrowing<'a> for Run<'a> {
+    type Found = Choice;
+
+    fn run(&mut self) -> &mut Self {
+        self
     }
 
     fn leave_eligible(&mut self) -> &'static str {
-        let resort = |place: &usize| match self.exclusion(*place) {
-            None => Some(0),
-            Some(exclusion) => exclusion.resort(self.members.first_attempt),
-        };
+        let resort = |place: &usize| self.members.resort(*place);
         let Some(best) = self.places.iter().filter_map(resort).min() else {
             self.places.clear();
             return "none";
@@ -336,22 +329,22 @@ impl Run<'_> {
             self.places.iter().copied().filter(|place| resort(place) == Some(best)).collect();
         let all = left.len() == self.places.len();
         self.places = left;
-        match (best, all) {
-            (0, true) => "all",
-            (0, false) => "some",
-            _ => "last_resort",
-        }
+        eligible_word(best, all)
+    }
+
+    fn narrow(&mut self, slo: &mut Slo) -> &'static str {
+        slo.narrow(self.members.candidates, &mut self.places).as_str()
     }
 
     /// The endpoint a conversation is pinned to. One that is draining still takes it.
-    fn pinned(&mut self, pins: &Pins, moment: &Moment<'_>) -> (Option<Choice>, &'static str) {
+    fn pinned(&mut self, pins: &Pins, moment: &mut Moment<'_>) -> (Option<Choice>, &'static str) {
         let Some(session) = self.query.pin() else { return (None, "no_session") };
         let Some(endpoint) = pins.get(session, moment.now) else { return (None, "not_pinned") };
         let candidates = self.members.candidates;
         let Some(place) = candidates.iter().position(|candidate| candidate.id == endpoint) else {
             return (None, "gone");
         };
-        let draining = self.exclusion(place) == Some(Exclusion::Draining);
+        let draining = self.members.exclusion(place) == Some(Exclusion::Draining);
         if !draining && !self.places.contains(&place) {
             return (None, "excluded");
         }
@@ -367,7 +360,7 @@ impl Run<'_> {
         (index.map(|index| Choice::plain(index, Reason::Pinned)), Reason::Pinned.as_str())
     }
 
-    fn choose(&self, policy: &mut dyn Policy, moment: &mut Moment<'_>) -> Option<Choice> {
+    fn choose(&mut self, policy: &mut dyn Policy, moment: &mut Moment<'_>) -> Option<Choice> {
         let all = self.members.candidates;
         let left: Cow<'_, [Candidate]> = if self.places.len() == all.len() {
             Cow::Borrowed(all)
@@ -378,5 +371,9 @@ impl Run<'_> {
             return None;
         }
         policy.choose(self.query, &FleetView { candidates: &left }, moment)
+    }
+
+    fn reason(found: &Choice) -> Reason {
+        found.reason
     }
 }

@@ -1,8 +1,7 @@
 //! The candidates of a pool that splits requests, by what they can do.
 
 use super::{Legs, Pairing, Role};
-use crate::exclusion::Exclusion;
-use crate::select::Members;
+use crate::select::{Members, eligible_word};
 use crate::slo::{Narrowed, Slo};
 use crate::view::Candidate;
 
@@ -35,16 +34,10 @@ impl SidesLeft {
     }
 
     /// Those nothing speaks against. Where nobody could answer, the ones with the least against them
-    /// ([`Exclusion::resort`]): but a prompt is computed by one that may fail only where it is to
+    /// ([`crate::Exclusion::resort`]): but a prompt is computed by one that may fail only where it is to
     /// answer, too.
     pub(crate) fn eligible(members: &Members<'_>, pairing: &Pairing) -> (Self, &'static str) {
-        let against = |place: usize| -> Option<Exclusion> {
-            members.exclusions.get(place).copied().flatten()
-        };
-        let resort = |place: usize| match against(place) {
-            None => Some(0),
-            Some(exclusion) => exclusion.resort(members.first_attempt),
-        };
+        let resort = |place: usize| members.resort(place);
         let of = |role: Role| {
             let all = members.candidates.iter().enumerate();
             all.filter(move |(_, candidate)| candidate.role == role).map(|(place, _)| place)
@@ -58,8 +51,9 @@ impl SidesLeft {
         let is_best = |place: &usize| resort(*place) == Some(best);
         let decode: Vec<usize> = of(Role::Decode).filter(is_best).collect();
         let splits = pairing.legs == Legs::Any && !decode.is_empty();
-        let mut prefill: Vec<usize> =
-            of(Role::Prefill).filter(|place| splits && against(*place).is_none()).collect();
+        let mut prefill: Vec<usize> = of(Role::Prefill)
+            .filter(|place| splits && members.exclusion(*place).is_none())
+            .collect();
         if splits && prefill.is_empty() && unified.is_empty() && !pairing.decode_computes() {
             // Nobody else can do it: one that fails is worth a try.
             let last = of(Role::Prefill).filter_map(resort).min();
@@ -72,12 +66,8 @@ impl SidesLeft {
             return (Self::default(), "none");
         }
         let left = Self { prefill, decode, unified };
-        let outcome = match (best, left.len() == members.candidates.len()) {
-            (0, true) => "all",
-            (0, false) => "some",
-            _ => "last_resort",
-        };
-        (left, outcome)
+        let all = left.len() == members.candidates.len();
+        (left, eligible_word(best, all))
     }
 
     /// Leaves those within a limit for the time to first token, of each side by itself.

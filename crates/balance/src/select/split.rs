@@ -1,10 +1,12 @@
 //! The stages of a pool that splits requests.
 
-use super::{Decision, Members, Run, STICKY, Selection, Stage, pin};
+use super::stages::{Narrowing, apply};
+use super::{Decision, Members, Run, Selection, pin};
 use crate::choice::Reason;
 use crate::pair::{Legs, PairPlan, PairSelect, Paired, Pairing, Role, SidesLeft, least_loaded};
 use crate::policy::{Moment, Policy};
 use crate::query::Query;
+use crate::slo::Slo;
 use crate::sticky::Pins;
 
 /// One request on its way through the stages.
@@ -12,11 +14,6 @@ struct Split<'a> {
     run: Run<'a>,
     pairing: &'a Pairing,
     left: SidesLeft,
-}
-
-struct Found {
-    policy: &'static str,
-    paired: Paired,
 }
 
 /// Runs the stages; `None` when nobody can answer.
@@ -31,8 +28,7 @@ pub(super) fn select(
     let places = (0..members.candidates.len()).collect();
     let run = Run { query, members, places, notes: Vec::new() };
     let mut split = Split { run, pairing, left: SidesLeft::of_all(members) };
-    let Found { policy, paired } =
-        stages.iter_mut().find_map(|stage| split.stage(stage, moment))?;
+    let (policy, paired) = stages.iter_mut().find_map(|stage| apply(stage, &mut split, moment))?;
     let shadow = shadow.as_mut().and_then(|(policy, rng)| {
         split.choose(policy.as_mut(), &mut Moment { now: moment.now, rng })
     });
@@ -57,43 +53,22 @@ pub(super) fn select(
     })
 }
 
-impl Split<'_> {
-    fn stage(&mut self, stage: &mut Stage, moment: &mut Moment<'_>) -> Option<Found> {
-        let candidates = self.run.members.candidates;
-        match stage {
-            Stage::Eligibility => {
-                let (left, outcome) = SidesLeft::eligible(self.run.members, self.pairing);
-                self.left = left;
-                self.note("eligibility", outcome);
-                None
-            }
-            Stage::Slo(slo) => {
-                let outcome = self.left.narrow(slo, candidates).as_str();
-                self.note("slo", outcome);
-                None
-            }
-            Stage::Stickiness(pins) => {
-                let (paired, outcome) = self.pinned(pins, moment);
-                self.note(STICKY, outcome);
-                paired.map(|paired| Found { policy: STICKY, paired })
-            }
-            Stage::Policy(policy) => {
-                let name = policy.name();
-                let paired = self.choose(policy.as_mut(), moment);
-                let outcome = paired.as_ref().map_or("no_say", |paired| paired.reason.as_str());
-                self.note(name, outcome);
-                if paired.is_none() {
-                    self.run.places = self.left.all();
-                    self.run.note_policy_miss(policy.as_mut());
-                }
-                paired.map(|paired| Found { policy: name, paired })
-            }
-        }
+impl<'a> Narrowing<'a> for Split<'a> {
+    type Found = Paired;
+
+    fn run(&mut self) -> &mut Run<'a> {
+        self.run.places = self.left.all();
+        &mut self.run
     }
 
-    fn note(&mut self, stage: &'static str, outcome: &'static str) {
-        self.run.places = self.left.all();
-        self.run.note(stage, outcome);
+    fn leave_eligible(&mut self) -> &'static str {
+        let (left, outcome) = SidesLeft::eligible(self.run.members, self.pairing);
+        self.left = left;
+        outcome
+    }
+
+    fn narrow(&mut self, slo: &mut Slo) -> &'static str {
+        self.left.narrow(slo, self.run.members.candidates).as_str()
     }
 
     /// The endpoint a conversation is pinned to, and one to answer where it only computes prompts.
@@ -101,8 +76,7 @@ impl Split<'_> {
         if self.pairing.legs == Legs::Decode {
             return (None, "not_asked");
         }
-        self.run.places = self.left.all();
-        let (choice, outcome) = self.run.pinned(pins, moment);
+        let (choice, outcome) = self.run().pinned(pins, moment);
         let Some(choice) = choice else { return (None, outcome) };
         let place = self.run.places.get(choice.index).copied();
         match place.and_then(|place| self.completed(place, moment)) {
@@ -146,6 +120,12 @@ impl Split<'_> {
         Some(Paired { plan, index, prefill, reason, detail, considered, scores })
     }
 
+    fn reason(found: &Paired) -> Reason {
+        found.reason
+    }
+}
+
+impl Split<'_> {
     /// What is done where the endpoint at this place computes the prompt: the plan, who answers, and
     /// who computes the prompt where that is another.
     fn completed(
