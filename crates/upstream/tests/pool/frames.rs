@@ -49,11 +49,21 @@ impl Frames {
 
     /// The stream of the next request, when all of it is there; `None` at the connection's end.
     pub(crate) async fn request(&mut self) -> Option<u32> {
+        self.stream(|kind, flags| matches!(kind, HEADERS | DATA) && flags & END_STREAM != 0).await
+    }
+
+    /// The same as soon as its head is there.
+    pub(crate) async fn head(&mut self) -> Option<u32> {
+        self.stream(|kind, _| kind == HEADERS).await
+    }
+
+    /// That of the next frame which is what is waited for, by kind and flags.
+    async fn stream(&mut self, is_it: impl Fn(u8, u8) -> bool) -> Option<u32> {
         loop {
             let (kind, flags, stream) = self.next().await?;
             match kind {
                 SETTINGS if flags & ACK == 0 => self.send(SETTINGS, ACK, 0, &[]).await,
-                HEADERS | DATA if flags & END_STREAM != 0 => return Some(stream),
+                _ if is_it(kind, flags) => return Some(stream),
                 _ => {}
             }
         }

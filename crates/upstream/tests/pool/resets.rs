@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
+use http_body_util::Full;
 use kvasir_upstream::{Broken, Failure, Fault, Limits, Origin, Phase, Retry, Started, Upstream};
 
 use crate::engine::{Engine, PATIENCE, ask, begin, request, rest, stats};
@@ -171,4 +173,28 @@ async fn a_request_that_h2_cannot_say_is_its_own_fault() {
     assert_eq!(failure.phase(), Phase::Invalid, "{failure}");
     assert_eq!((failure.fault(), failure.retry()), (Fault::Client, Retry::Never));
     assert_eq!(requests.load(Ordering::SeqCst), 0);
+}
+
+/// A complete answer to a request of which the engine wants no more (RFC 9113, 8.1).
+#[tokio::test]
+async fn a_complete_answer_stays_one_when_the_rest_of_the_request_is_not_wanted() {
+    let engine = Engine::start(|stream, _| async move {
+        let Some(mut frames) = Frames::greet(stream, 100).await else { return };
+        while let Some(stream) = frames.head().await {
+            frames.answer(stream).await;
+            frames.reset(stream, NO_ERROR).await;
+        }
+    })
+    .await;
+    // More than the window of a stream, so that it is still being sent.
+    let large = || {
+        let (parts, _) = request().into_parts();
+        http::Request::from_parts(parts, Full::new(Bytes::from(vec![b' '; 1 << 20])))
+    };
+    let (upstream, origin) = (Upstream::default(), h2_origin(&engine, Limits::default()));
+    for _ in 0..3 {
+        let started = upstream.send(&origin, PATIENCE, || true, large).await.unwrap();
+        assert_eq!(rest(started).await.unwrap(), "ok");
+    }
+    assert_eq!(stats(&upstream).connects[0], 1, "nothing was wrong with the connection");
 }
