@@ -7,7 +7,6 @@
 
 mod companion;
 mod eligible;
-mod fetch_error;
 mod finished;
 mod nixl;
 mod rooms;
@@ -28,10 +27,10 @@ use kvasir_prompt::{Api, ObjectText};
 
 pub(crate) use self::companion::{Companion, PrefillEnd, Sending};
 pub(crate) use self::eligible::{OWN_PARAMS, SEVERAL_ANSWERS, why_not};
-pub(crate) use self::fetch_error::failed_fetch;
 pub(crate) use self::nixl::kept_for;
 pub(crate) use self::rooms::{Room, Rooms};
 pub(crate) use self::sglang::Bootstrap;
+pub(crate) use self::stream_error::failed_fetch;
 pub(crate) use self::usage::{StreamMerge, merged};
 use crate::usage::Usage;
 
