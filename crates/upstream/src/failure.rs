@@ -126,6 +126,12 @@ impl Failure {
         Self::new(Phase::FirstData, why)
     }
 
+    /// The engine broke off.
+    #[must_use]
+    pub fn broke(why: impl Into<String>) -> Self {
+        Self::new(Phase::Broke, why)
+    }
+
     /// The same, of a request that was repeated.
     pub(crate) fn repeated(self, repeated: bool) -> Self {
         Self { repeated, ..self }

@@ -102,12 +102,13 @@ pub(super) fn median_rate(members: &[Arc<Endpoint>]) -> f64 {
 
 /// [`kvasir_balance::even_out`] among endpoints of one role: those of others are given other work.
 fn even_out(candidates: &mut [Candidate], recent: &[(f64, f64)]) {
+    let first = candidates.first().map(|one| one.role);
+    if candidates.iter().all(|one| Some(one.role) == first) {
+        return kvasir_balance::even_out(candidates, recent);
+    }
     for role in Role::ALL {
         let is_it = |place: &usize| candidates.get(*place).is_some_and(|one| one.role == role);
         let places: Vec<usize> = (0..recent.len()).filter(is_it).collect();
-        if places.len() == candidates.len() {
-            return kvasir_balance::even_out(candidates, recent);
-        }
         let mut side: Vec<Candidate> =
             places.iter().filter_map(|place| candidates.get(*place).copied()).collect();
         let of_side: Vec<(f64, f64)> =

@@ -181,15 +181,12 @@ impl Pool {
             {
                 return Some(Exclusion::ContextTooLong);
             }
-            if pairing.is_some_and(|pairing| pairing.legs != Legs::Whole)
-                && !self.transfers(member, protocol)
-            {
-                return Some(Exclusion::NoTransfer);
-            }
-            if pairing.is_some_and(|pairing| pairing.legs == Legs::Whole)
-                && !evidence.computes_nothing
-                && self.only_fetches(member)
-            {
+            let has_no_part = match pairing.map(|pairing| pairing.legs) {
+                None => false,
+                Some(Legs::Whole) => !evidence.computes_nothing && self.only_fetches(member),
+                Some(Legs::Any | Legs::Decode) => !self.transfers(member, protocol),
+            };
+            if has_no_part {
                 return Some(Exclusion::NoTransfer);
             }
             self.exclusion_of(member, model, owner.is_some())

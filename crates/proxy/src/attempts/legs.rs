@@ -10,17 +10,14 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use http::StatusCode;
 use http::response::Parts;
-use kvasir_fleet::{
-    Decision, Endpoint, PairPlan, PrefillSide, Protocol, Reservation, Role, SplitSettings,
-};
+use kvasir_fleet::{Decision, PairPlan, PrefillSide, Protocol, Reservation, Role, SplitSettings};
 use kvasir_upstream::{Started, root_cause};
 
 use super::sending::Asked;
 use super::whole::{Gathered, gather};
-use super::{Answered, Cause, REQUEST_TIMEOUT, Tries};
+use super::{Answered, Cause, Tries};
 use crate::fault::Fault;
-use crate::forward::{Failure, Phase};
-use crate::refusal::ENGINE_BROKE;
+use crate::forward::Failure;
 use crate::spans::Step;
 use crate::split::{self, Handed, Leg, Prefilled, Ride, Room};
 
@@ -304,32 +301,11 @@ impl Tries<'_> {
     /// A prefill engine began to answer, and did not come to its end. `why` is `None` where it took
     /// too long.
     fn prefix_broke(&mut self, reservation: &mut Reservation, why: Option<String>, began: Instant) {
-        let endpoint: Arc<Endpoint> = Arc::clone(reservation.endpoint());
-        let is_over = why.is_none() && self.is_over();
-        let code = match &why {
-            Some(_) => Phase::Broke.as_str(),
-            None if is_over => REQUEST_TIMEOUT,
-            None => Leg::Prefill.timeout(),
-        };
-        let text = why.clone().unwrap_or_else(|| {
-            let took: Duration = began.elapsed();
-            Failure::late(took).why().to_owned()
-        });
-        if !is_over {
-            reservation.faulted(&text);
-        }
-        self.note_failure(&endpoint, code, &text);
-        self.count_retry("failed");
-        self.cause = Some(Cause::Broke);
-        self.sent += 1;
-        self.taken += 1;
-        self.faults += 1;
-        self.broke_soon = false;
-        match why {
-            Some(why) => self.last_break = Some((ENGINE_BROKE, why)),
-            None => self.late = Some((code, text)),
-        }
-        self.tried.push(endpoint);
+        let failure = why.map_or_else(|| Failure::late(began.elapsed()), Failure::broke);
+        self.fault(reservation, &failure);
+        let endpoint = Arc::clone(reservation.endpoint());
+        // It was at work on the request, however soon that was.
+        self.failed(endpoint, &failure, Duration::MAX, Some(Leg::Prefill));
     }
 }
 

@@ -105,11 +105,16 @@ impl Tries<'_> {
         }
     }
 
-    /// What is no fault of its own says nothing about the engine.
     pub(super) fn fault(&self, reservation: &mut Reservation, failure: &Failure) {
-        if failure.fault() == Fault::Engine && !self.is_over() {
+        if self.is_the_engines(failure) {
             reservation.faulted(failure.why());
         }
+    }
+
+    /// Whether it says anything about the engine: a limit of our own, or the end of the time for the whole
+    /// request, does not.
+    fn is_the_engines(&self, failure: &Failure) -> bool {
+        failure.fault() == Fault::Engine && !self.is_over()
     }
 
     /// An engine began to answer: the answer where it is one to pass on at once.
@@ -234,8 +239,7 @@ impl Tries<'_> {
         self.note_failure(&endpoint, cause, &why);
         self.count_retry("failed");
         if phase.is_connect() {
-            // A limit of our own says nothing about the engine.
-            if failure.fault() == Fault::Engine && !self.is_over() {
+            if self.is_the_engines(failure) {
                 endpoint.mark_unreachable(&why);
             }
             self.cause = Some(Cause::Connect);
