@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method};
-use kvasir_fleet::Decision;
+use kvasir_fleet::{Decision, PairPlan, PrefillSide};
 
 use crate::fault::Fault;
 use crate::refusal::Refusal;
@@ -190,10 +190,20 @@ impl AccessLog {
         }
     }
 
+    /// Whether it was served in two legs in the end.
+    pub(crate) fn is_split(&self) -> bool {
+        self.plan == Some(PairPlan::Split.as_str())
+    }
+
+    /// Where its prompt was computed, if not where it was answered.
+    pub(crate) fn prefill_side<'d>(&self, decision: &'d Decision) -> Option<&'d PrefillSide> {
+        decision.prefill.as_ref().filter(|_| self.is_split())
+    }
+
     /// Tokens that the engine which computed the prompt was credited with holding, and with computing
     /// for others.
     fn credit(&self, decision: &Decision) -> (u64, u64) {
-        match decision.prefill.as_ref().filter(|_| self.plan == Some("split")) {
+        match self.prefill_side(decision) {
             Some(side) => (side.overlap.resident().into(), side.pending.into()),
             None => (decision.overlap.resident().into(), decision.pending.into()),
         }

@@ -139,7 +139,7 @@ fn answer(
         if let Some(rank) = endpoint.rank() {
             add_header(&mut head.headers, "x-kvasir-rank", &rank.to_string());
         }
-        if let Some(prefill) = log.prefill_endpoint.as_ref().filter(|_| log.plan == Some("split")) {
+        if let Some(prefill) = log.prefill_endpoint.as_ref().filter(|_| log.is_split()) {
             add_header(&mut head.headers, "x-kvasir-prefill-endpoint", prefill);
         }
         add_header(&mut head.headers, "x-kvasir-reason", &reason(&decision, &log));
@@ -174,8 +174,9 @@ fn reason(decision: &Decision, log: &AccessLog) -> String {
     let waited = waited.map(|waited| format!("; waited_ms={}", waited.as_millis()));
     let waited = waited.unwrap_or_default();
     let plan = log.plan.map(|plan| format!("; plan={plan}")).unwrap_or_default();
-    let side = decision.prefill.as_ref().filter(|_| log.plan == Some("split"));
-    let prefill = side.map(|side| format!("; prefill_overlap={}", side.overlap.resident()));
+    let prefill = log
+        .prefill_side(decision)
+        .map(|side| format!("; prefill_overlap={}", side.overlap.resident()));
     let prefill = prefill.unwrap_or_default();
     format!(
         "policy={policy}; reason={}{detail}{miss}; overlap={}{pending}; prompt={prompt_tokens}; level={level}; \
