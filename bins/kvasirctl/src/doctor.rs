@@ -10,6 +10,7 @@ use crate::Ended;
 use crate::args::{DoctorArgs, LookArgs};
 use crate::engine_origin;
 use crate::examine::{self, Group};
+use crate::identity;
 
 /// Looks and reports, once or until told to stop.
 pub(crate) async fn run(args: DoctorArgs) -> Result<Ended> {
@@ -68,6 +69,7 @@ fn target(
         let (replay, topic) = (replay.clone(), topic.clone());
         EventSpec { publisher, replay, topic, bind: *bind }.check()?;
     }
+    let identity = identity::of(pool);
     Ok(Target {
         origin: engine_origin::of_pool(pool, url)?,
         events,
@@ -77,6 +79,8 @@ fn target(
         headers: headers.clone(),
         model: Some(pool.model.clone()),
         tokenizer_dir: pool.tokenizer_dir.clone(),
+        expected: identity::expectations(&identity),
+        identity,
         probe: look.probe,
         patience: look.patience(),
         ..Target::new(url.authority().clone())

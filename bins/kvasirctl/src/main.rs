@@ -9,6 +9,7 @@ mod doctor;
 mod engine_origin;
 mod examine;
 mod hash;
+mod identity;
 mod live_line;
 mod parity_check;
 mod record;

@@ -181,6 +181,9 @@ async fn wrong_arguments_end_with_2_and_dead_engines_with_1() {
         ),
         ("parity-check --base-url http://a:1 --events udp://a:2", "--events"),
         ("parity-check --base-url http://a:1 --replay nonsense", "--replay"),
+        ("parity-check --base-url http://a:1 --expect-algo zz", "sha256_cbor"),
+        ("parity-check --base-url http://a:1 --ca-file /no/such", "no --base-url says https"),
+        ("parity-check --base-url https://a:1 --ca-file /no/such", "/no/such"),
         ("parity-check --base-url http://a:1 --header nonsense", "NAME: VALUE"),
         ("parity-check --base-url http://a:1 --expect-seed abc", "PYTHONHASHSEED"),
         ("parity-check --base-url http://a:1 --tokenizer /no/such/place", "--tokenizer"),
@@ -264,6 +267,92 @@ async fn the_doctor_goes_through_a_configuration() {
     }
     one.stop().await;
     two.stop().await;
+}
+
+/// A pool of one engine, and what is known of its blocks.
+fn pool_of(name: &str, server: &SimServer, identity: &str) -> PathBuf {
+    let config = scratch(name).join("kvasir.yaml");
+    let yaml = format!(
+        "pools:\n- model: tiny\n  identity: {identity}\n  endpoints:\n  \
+           - {{url: '{}', events: '{}', replay: '{}'}}\n",
+        server.url(),
+        server.events_endpoint().unwrap(),
+        server.replay_endpoint().unwrap(),
+    );
+    fs::write(&config, yaml).unwrap();
+    config
+}
+
+/// The legs that are not `ok`, with what they say.
+fn faults(found: &Value) -> Vec<(String, String, String)> {
+    let legs = found["pools"][0]["endpoints"][0]["legs"].as_array().unwrap();
+    let text = |leg: &Value, key: &str| leg[key].as_str().unwrap_or_default().to_owned();
+    let bad = legs.iter().filter(|leg| leg["verdict"] != "ok");
+    bad.map(|leg| {
+        let said = format!("{} -> {}", text(leg, "finding"), text(leg, "remedy"));
+        (text(leg, "leg"), text(leg, "verdict"), said)
+    })
+    .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_believes_what_a_pool_says_of_its_engines_hashes() {
+    let server = engine(2048).await;
+    let right = pool_of("identity-right", &server, "{engine: {algorithm: sha256, seed: '0'}}");
+    let found = run(&format!("doctor --config {} --probe --json", right.display())).await;
+    assert_eq!(faults(&json(&found, 0)), []);
+    for (name, identity, part) in [
+        ("seed", "{engine: {algorithm: sha256, seed: '7'}}", "identity.engine.seed: '0'"),
+        (
+            "algorithm",
+            "{engine: {algorithm: sha256_cbor, seed: '0'}}",
+            "identity.engine.algorithm: sha256",
+        ),
+        ("engine", "{engine: {algorithm: sha256_sglang}}", "mismatch("),
+    ] {
+        let config = pool_of(&format!("identity-{name}"), &server, identity);
+        let found = run(&format!("doctor --config {} --probe --json", config.display())).await;
+        let faults = faults(&json(&found, 1));
+        let (_, verdict, said) =
+            faults.iter().find(|(leg, ..)| leg == "hash_contract").unwrap_or_else(|| {
+                panic!("{name}: the pool's identity is not the engine's, and the doctor found {faults:?}")
+            });
+        assert_eq!(verdict, "off", "{name}: {said}");
+        assert!(said.contains(part) && !said.contains("--expect"), "{name}: {said}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_judges_events_without_tokens_by_the_pools_identity() {
+    let contract = Contract::new(EngineConfig::DEFAULT_VERSION, Algorithm::Sha256Cbor, Some("0"));
+    let hashing = Hashing::Contract(contract.unwrap());
+    let config = SimServerConfig {
+        engine: EngineConfig { hashing, ..EngineConfig::default() },
+        model: "tiny".to_owned(),
+        root: Some(testdata("models/tiny")),
+        event_tokens: false,
+        hash_algorithm: "sha256_cbor".to_owned(),
+        ..SimServerConfig::default()
+    };
+    let server = SimServer::start(config).await.unwrap();
+    let right = "{engine: {algorithm: sha256_cbor, seed: '0'}}";
+    let right = pool_of("no-tokens-right", &server, right);
+    let found = json(&run(&format!("doctor --config {} --probe --json", right.display())).await, 0);
+    let contract = leg(&found["pools"][0]["endpoints"][0]["legs"], "hash_contract");
+    assert!(contract["finding"].as_str().unwrap().contains("events have no tokens"), "{contract}");
+
+    for (name, identity, leg, part) in [
+        ("seed", "{engine: {algorithm: sha256_cbor, seed: '7'}}", "hash_contract", "another"),
+        ("tokens", "tokens", "wire", "without tokens, by which"),
+    ] {
+        let config = pool_of(&format!("no-tokens-{name}"), &server, identity);
+        let found = run(&format!("doctor --config {} --probe --json", config.display())).await;
+        let faults = faults(&json(&found, 1));
+        let said = faults.iter().find(|(found, ..)| found == leg);
+        assert!(said.is_some_and(|said| said.1 == "off" && said.2.contains(part)), "{faults:?}");
+    }
+    server.stop().await;
 }
 
 /// A command that goes on, and the lines it prints.

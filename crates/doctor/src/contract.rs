@@ -1,6 +1,7 @@
 //! What the events show: their form, the block size, the hash contract.
 
 mod block_size;
+mod by_hashes;
 mod convert;
 mod hash;
 mod seeds;
@@ -20,7 +21,7 @@ pub(crate) fn legs(
     events: Option<&Collected>,
     legs: &mut Vec<Leg>,
 ) {
-    legs.push(wire::leg(probed, events));
+    legs.push(wire::leg(target, probed, events));
     legs.push(block_size::leg(target, facts, events));
     legs.push(hash::leg(target, facts, probed, events));
 }

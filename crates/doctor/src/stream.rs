@@ -10,7 +10,7 @@ mod wire_form;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvasir_fleet::{BlockIdentity, EngineCard, Picture, PromptTokens};
+use kvasir_fleet::{EngineCard, Picture, PromptTokens};
 use kvasir_inventory::{AbsentReason, Inventory, Limits, Trust};
 use kvasir_kv_events::{StreamStats, Subscriber, SubscriberConfig, Update};
 use kvasir_kv_hash::KeySpace;
@@ -60,6 +60,7 @@ impl Listener {
         }
         self.collected.stats = self.stats();
         self.collected.schema_error = self.subscriber.stats().first_schema_error();
+        self.collected.contract = self.picture.hash_contract().clone();
     }
 
     /// Takes in updates until `done`, at the latest until `deadline`. Returns whether it is done.
@@ -232,7 +233,7 @@ fn start(target: &Target, facts: &Facts, place: &Place) -> Result<Listener, Stri
     getrandom::fill(&mut secret).map_err(|error| format!("no randomness to be had: {error}"))?;
     let inventory = Arc::new(Inventory::new(KeySpace::new(secret), Limits::default()));
     let picture =
-        Picture::new(inventory, BlockIdentity::Tokens).ok_or("no place in the inventory")?;
+        Picture::new(inventory, target.identity.clone()).ok_or("no place in the inventory")?;
     let mut config = SubscriberConfig::new(place.publisher.clone());
     config.name = target.base_url();
     config.topic.clone_from(&place.topic);

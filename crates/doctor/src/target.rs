@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::uri::Authority;
-use kvasir_fleet::Origin;
+use kvasir_fleet::{BlockIdentity, Origin};
 
 /// One engine to check.
 #[derive(Clone, Debug)]
@@ -31,6 +31,9 @@ pub struct Target {
     /// The one directory to take the tokenizer from: it holds `tokenizer.json`, or the model's
     /// directory as `tokenizer_dir` does. Then no other place is looked at.
     pub tokenizer: Option<PathBuf>,
+    /// What its pool knows blocks by. Events are followed, and prompts predicted, as a gateway with
+    /// such a pool does.
+    pub identity: BlockIdentity,
     /// What the operator believes of the engine.
     pub expected: Expectations,
     /// Leave to send prompts to the engine: a few short ones, with one token of answer each.
@@ -53,6 +56,7 @@ impl Target {
             model: None,
             tokenizer_dir: None,
             tokenizer: None,
+            identity: BlockIdentity::default(),
             expected: Expectations::default(),
             probe: false,
             patience: Duration::from_secs(5),
@@ -63,6 +67,28 @@ impl Target {
     #[must_use]
     pub fn base_url(&self) -> String {
         self.origin.url().to_owned()
+    }
+
+    /// Whether its pool knows blocks by the engine's own hashes.
+    pub(crate) fn goes_by_hashes(&self) -> bool {
+        matches!(self.identity, BlockIdentity::Engine(_))
+    }
+
+    /// What would have `algorithm` expected: a flag, or a key of the pool.
+    pub(crate) fn to_expect_algorithm(&self, algorithm: &str) -> String {
+        match self.identity {
+            BlockIdentity::Tokens => format!("--expect-algo {algorithm}"),
+            BlockIdentity::Engine(_) => format!("identity.engine.algorithm: {algorithm}"),
+        }
+    }
+
+    /// What would have this `PYTHONHASHSEED` expected; `None`: that it is not set.
+    pub(crate) fn to_expect_seed(&self, seed: Option<&str>) -> String {
+        match (&self.identity, seed) {
+            (BlockIdentity::Tokens, seed) => format!("--expect-seed {}", seed.unwrap_or("unset")),
+            (BlockIdentity::Engine(_), Some(seed)) => format!("identity.engine.seed: '{seed}'"),
+            (BlockIdentity::Engine(_), None) => "no identity.engine.seed".to_owned(),
+        }
     }
 }
 

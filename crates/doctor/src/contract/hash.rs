@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use kvasir_fleet::EngineKind;
-use kvasir_kv_hash::detect::{self, Detector, Expected, Form, Found, Seed};
+use kvasir_kv_hash::detect::{self, Detector, Expected, Form, Found};
 use kvasir_kv_hash::vllm::{self, Algorithm, Contract};
 
+use super::by_hashes::{self, Proof};
 use super::convert::{Owned, by_adapter};
 use super::seeds;
 use super::to_hear_events;
@@ -21,8 +22,8 @@ use crate::target::Target;
 pub(super) struct Remark {
     /// The adapter whose blocks show it; empty for the base model's.
     whose: String,
-    finding: String,
-    remedy: String,
+    pub(super) finding: String,
+    pub(super) remedy: String,
 }
 
 impl Remark {
@@ -68,12 +69,32 @@ pub(super) fn leg(
     verdicts.off.extend(impossible);
     verdicts.off.extend(label_contradicted(facts, &verdicts.fits));
     verdicts.unknown.extend(not_compared(target, &verdicts.fits));
+    if target.goes_by_hashes() && verdicts.off.is_empty() {
+        verdicts.off.extend(events.and_then(|heard| by_hashes::contradiction(&heard.contract)));
+    }
+    if !heard && by_hashes::come_without_tokens(events) {
+        return without_tokens(target, probed, verdicts, facts);
+    }
     if !heard {
         let remedy = match events {
             None => "see the leg events",
             Some(_) => to_hear_events(probed),
         };
         verdicts.unknown.push(Remark::new("no stored block with tokens was heard", remedy));
+    }
+    conclude(facts, verdicts)
+}
+
+/// Hashes that can be held against nothing in their events.
+fn without_tokens(target: &Target, probed: &Probed, mut verdicts: Verdicts, facts: &Facts) -> Leg {
+    match by_hashes::proof(probed) {
+        _ if !target.goes_by_hashes() => verdicts.unknown.push(by_hashes::no_tokens()),
+        Proof::Ok(finding) if verdicts.off.is_empty() => {
+            return Leg::ok(LegName::HashContract, finding);
+        }
+        Proof::Ok(_) => {}
+        Proof::Off(remark) => verdicts.off.push(remark),
+        Proof::Unknown(remark) => verdicts.unknown.push(remark),
     }
     conclude(facts, verdicts)
 }
@@ -172,11 +193,12 @@ fn judge(leg: &detect::Leg, case: &seeds::Case<'_>, whose: &str, verdicts: &mut 
     match leg {
         L::ExtraKeys { kinds } => verdicts.kinds.extend(kinds),
         L::Algorithm { found, configured } => off(format!(
-            "--expect-algo {found}, or --prefix-caching-hash-algo {configured} on the engine"
+            "{}, or --prefix-caching-hash-algo {configured} on the engine",
+            case.target.to_expect_algorithm(found)
         )),
         L::Seed { found, configured } => off(format!(
-            "--expect-seed {}, or {} on the engine",
-            bare(found),
+            "{}, or {} on the engine",
+            case.target.to_expect_seed(found.as_option()),
             seeds::setting(configured)
         )),
         L::Engine { .. } => off("is this the publisher of this engine?".to_owned()),
@@ -210,11 +232,6 @@ fn judge(leg: &detect::Leg, case: &seeds::Case<'_>, whose: &str, verdicts: &mut 
     }
 }
 
-/// As the command line takes it.
-fn bare(seed: &Seed) -> &str {
-    seed.as_option().unwrap_or("unset")
-}
-
 /// Metrics and expectation can differ without a single event.
 fn label_differs(target: &Target, facts: &Facts) -> Option<Remark> {
     let (told, expected) = (facts.cache.algorithm.as_ref()?, target.expected.algorithm.as_ref()?);
@@ -222,7 +239,10 @@ fn label_differs(target: &Target, facts: &Facts) -> Option<Remark> {
         let told = shown(told);
         Remark::new(
             format!("algorithm is {told} (cache_config_info), expected {expected}"),
-            format!("--expect-algo {told}, or --prefix-caching-hash-algo {expected} on the engine"),
+            format!(
+                "{}, or --prefix-caching-hash-algo {expected} on the engine",
+                target.to_expect_algorithm(&told)
+            ),
         )
     })
 }
@@ -247,6 +267,10 @@ fn label_contradicted(facts: &Facts, fits: &[detect::Match]) -> Option<Remark> {
 /// Expectations that mean nothing to the engine whose hashes were found.
 pub(super) fn not_compared(target: &Target, fits: &[detect::Match]) -> Option<Remark> {
     let (seed, algorithm) = (&target.expected.seed, &target.expected.algorithm);
+    if target.goes_by_hashes() {
+        // What the gateway makes of it says more.
+        return None;
+    }
     let flag = fits.iter().find_map(|fit| match &fit.found {
         Found::Vllm { .. } => None,
         _ if seed.is_some() => Some("--expect-seed"),
@@ -270,7 +294,10 @@ fn not_offered(target: &Target, facts: &Facts) -> Option<Remark> {
             .filter(|error| matches!(error, vllm::ContractError::NotOffered { .. }))?,
     };
     let remedy = match &facts.cache.algorithm {
-        Some(told) => format!("--expect-algo {}, as cache_config_info says", shown(told)),
+        Some(told) => {
+            format!("{}, as cache_config_info says", target.to_expect_algorithm(&shown(told)))
+        }
+        None if target.goes_by_hashes() => "correct identity.engine.algorithm".to_owned(),
         None => "correct --expect-algo".to_owned(),
     };
     Some(Remark::new(error.to_string(), remedy))

@@ -26,6 +26,10 @@ pub(super) enum Judgement {
 /// Why it does no harm.
 const HARMLESS: &str = "the gateway needs no seed: it keys blocks by the tokens of events";
 
+/// And where it does.
+const HARMFUL: &str = "the pool goes by the engine's hashes: give identity.engine what it hashes by, or \
+                       take `identity: tokens`";
+
 // === impl Case ===
 
 impl Case<'_> {
@@ -36,23 +40,20 @@ impl Case<'_> {
         };
         let seed = Seed::from(expected.as_deref());
         match self.contract(expected.as_deref()) {
-            Some(Err(ContractError::Unknowable(why))) => Judgement::Unknown(unknowable(why)),
+            Some(Err(ContractError::Unknowable(why))) => Judgement::Unknown(self.unknowable(why)),
             // It was tried with every algorithm, and refuted.
             _ if self.published || self.found.is_some() => Judgement::Off(Remark::new(
                 format!(
                     "seed differs: it is not {seed}, as expected, nor any of {tried} others tried"
                 ),
-                format!(
-                    "--expect-seed with the engine's PYTHONHASHSEED, or {} on the engine",
-                    setting(&seed)
-                ),
+                format!("{}, or {} on the engine", self.its_seed(), setting(&seed)),
             )),
             _ => Judgement::Unknown(Remark::new(
                 format!(
                     "no contract computes these hashes, with seed {seed} or {tried} others: another \
                      seed, or extra keys that such a release does not publish"
                 ),
-                HARMLESS,
+                self.harmless(),
             )),
         }
     }
@@ -68,12 +69,27 @@ impl Case<'_> {
                     "{HARMLESS}; for hashes that can be checked, set PYTHONHASHSEED=0 on the engine"
                 ),
             ),
-            Some(Err(ContractError::Unknowable(why))) => unknowable(why),
+            Some(Err(ContractError::Unknowable(why))) => self.unknowable(why),
             _ => Remark::new(
                 format!("no contract computes these hashes: seed not among {tried} tried"),
                 format!("--expect-seed with the engine's PYTHONHASHSEED; {HARMLESS}"),
             ),
         }
+    }
+
+    fn its_seed(&self) -> String {
+        let place =
+            if self.target.goes_by_hashes() { "identity.engine.seed" } else { "--expect-seed" };
+        format!("{place} with the engine's PYTHONHASHSEED")
+    }
+
+    /// Why an unknown seed does no harm, where it does none.
+    fn harmless(&self) -> &'static str {
+        if self.target.goes_by_hashes() { HARMFUL } else { HARMLESS }
+    }
+
+    fn unknowable(&self, why: Unknowable) -> Remark {
+        Remark::new(not_reproducible(why), self.harmless())
     }
 
     /// The contract of the engine's own version and algorithm, as far as they are known, with a
@@ -91,8 +107,8 @@ impl Case<'_> {
     }
 }
 
-fn unknowable(why: Unknowable) -> Remark {
-    let finding = match why {
+fn not_reproducible(why: Unknowable) -> &'static str {
+    match why {
         Unknowable::RandomNoneHash => {
             "not reproducible: without PYTHONHASHSEED such an engine starts its chains from random \
              bytes (before 0.29, and with xxhash and xxhash_cbor always)"
@@ -101,8 +117,7 @@ fn unknowable(why: Unknowable) -> Remark {
             "not reproducible: algorithm builtin is CPython's hash(), which depends on the process"
         }
         _ => "not reproducible outside the engine's process",
-    };
-    Remark::new(finding, HARMLESS)
+    }
 }
 
 /// The seed in a finding.

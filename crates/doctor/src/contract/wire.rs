@@ -2,14 +2,15 @@
 
 use kvasir_inventory::{SuspectReason, Trust};
 
-use super::to_hear_events;
+use super::{by_hashes, to_hear_events};
 use crate::probe::Probed;
 use crate::report::{Leg, LegName};
 use crate::stream::{Collected, Shapes};
+use crate::target::Target;
 
 const INTEGERS: &str = "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES";
 
-pub(super) fn leg(probed: &Probed, events: Option<&Collected>) -> Leg {
+pub(super) fn leg(target: &Target, probed: &Probed, events: Option<&Collected>) -> Leg {
     let Some(heard) = events else {
         return Leg::unknown(LegName::Wire, "no events are followed", "see the leg events");
     };
@@ -21,7 +22,16 @@ pub(super) fn leg(probed: &Probed, events: Option<&Collected>) -> Leg {
         return Leg::unknown(LegName::Wire, "no stored block was heard", to_hear_events(probed));
     }
     let finding = describe(shapes);
+    if by_hashes::come_without_tokens(events) && !target.goes_by_hashes() {
+        let remark = by_hashes::no_tokens();
+        return Leg::off(LegName::Wire, format!("{finding}: {}", remark.finding), remark.remedy);
+    }
     match heard.trust {
+        Trust::Suspect(SuspectReason::HashMismatch) => Leg::off(
+            LegName::Wire,
+            format!("{finding}: trust {}, so nothing is credited", heard.trust),
+            "see the leg hash_contract",
+        ),
         Trust::Suspect(SuspectReason::LookaheadHashing) => Leg::off(
             LegName::Wire,
             format!("{finding}: lookahead tokens are not followed yet, so nothing is credited"),
@@ -94,6 +104,10 @@ fn describe(shapes: &Shapes) -> String {
         (false, false) => "extra keys not seen",
     };
     let mut parts = vec![form.to_owned(), hashes, extras.to_owned()];
+    if shapes.without_tokens {
+        let some = if shapes.with_tokens { "some " } else { "" };
+        parts.push(format!("{some}blocks without tokens"));
+    }
     if shapes.lookahead {
         parts.push("lookahead tokens".to_owned());
     }

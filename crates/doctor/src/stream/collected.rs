@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
+use kvasir_fleet::HashContract;
 use kvasir_inventory::{AbsentReason, Tier, Trust};
 use kvasir_kv_events::{
     BlockStored, Event, ExtraKey, PublishedHash, StreamStats, Update, Why, decode_published,
@@ -55,6 +56,8 @@ pub(crate) struct Collected {
     pub(crate) stats: StreamStats,
     /// Where the first event that could not be decoded is wrong.
     pub(crate) schema_error: Option<String>,
+    /// What the gateway would say of the hashes, under the identity of the engine's pool.
+    pub(crate) contract: HashContract,
 }
 
 /// The forms seen. Sets are bounded.
@@ -69,6 +72,9 @@ pub(crate) struct Shapes {
     pub(crate) extras_published: bool,
     pub(crate) extras_left_out: bool,
     pub(crate) lookahead: bool,
+    /// Blocks of the main group on the device, with their tokens, or without.
+    pub(crate) with_tokens: bool,
+    pub(crate) without_tokens: bool,
     pub(crate) groups: BTreeSet<u32>,
     /// What the groups serve, in the engine's words.
     pub(crate) kinds: BTreeSet<String>,
@@ -100,6 +106,7 @@ impl Default for Collected {
             stream_trust: absent,
             stats: StreamStats::default(),
             schema_error: None,
+            contract: HashContract::default(),
         }
     }
 }
@@ -266,7 +273,13 @@ impl Shapes {
         if let Err(error) = stored.extras() {
             self.bad_extras.get_or_insert_with(|| error.to_string());
         }
-        if stored.group.unwrap_or(0) == 0 && !stored.token_ids.is_empty() {
+        if stored.group.unwrap_or(0) != 0 {
+            return;
+        }
+        if stored.token_ids.is_empty() {
+            self.without_tokens = true;
+        } else {
+            self.with_tokens = true;
             put(&mut self.block_sizes, stored.block_size);
         }
     }
