@@ -91,8 +91,8 @@ impl Exclusion {
 
     /// Where an endpoint excluded for this comes in when there is no other: the lower the sooner,
     /// `None` for never, as for one that is at a limit. One that is known to be unreachable is worth
-    /// a first attempt only, as it may just have come back; so is a busy one, which may serve this
-    /// client though it had another one wait.
+    /// a try only while no engine got the request, as it may just have come back; so is a busy one,
+    /// which may serve this client though it had another one wait.
     #[must_use]
     pub fn resort(self, first_attempt: bool) -> Option<u8> {
         match self {

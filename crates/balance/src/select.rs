@@ -45,7 +45,7 @@ pub struct Members<'a> {
     /// Why it may not be chosen; `None` where nothing speaks against it, as for places beyond the
     /// slice's end.
     pub exclusions: &'a [Option<Exclusion>],
-    /// Whether the request was sent nowhere before.
+    /// Whether the request was sent nowhere before: an attempt that found no connection sent nothing.
     pub first_attempt: bool,
 }
 

@@ -9,6 +9,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use http::uri::Authority;
 use kvasir_upstream::Origin;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::admission;
 use crate::breaker::{BreakerSettings, BreakerState};
@@ -44,6 +45,8 @@ pub(crate) struct Engine {
     /// Requests at endpoints that it had.
     former: ArcSwap<Former>,
     reopening: Reopening,
+    /// A request found that it answers.
+    found: Notify,
 }
 
 impl Engine {
@@ -63,6 +66,7 @@ impl Engine {
             part: ArcSwap::default(),
             former: ArcSwap::default(),
             reopening: Reopening::default(),
+            found: Notify::new(),
         }
     }
 
@@ -163,11 +167,26 @@ impl Engine {
         self.health.lock().mark_unreachable(self.url(), why);
     }
 
-    pub(crate) fn mark_reachable(&self) {
+    /// Whether that is news.
+    pub(crate) fn mark_reachable(&self) -> bool {
         let is_back = self.health.lock().mark_reachable(self.url());
         if is_back {
             admission::ring_all();
         }
+        is_back
+    }
+
+    /// The same, found out by a request: its monitor, which may sleep for long still, has to ask it
+    /// what it is.
+    pub(crate) fn found_reachable(&self) {
+        if self.mark_reachable() {
+            self.found.notify_one();
+        }
+    }
+
+    /// A request finds out that it answers, where that was not known.
+    pub(crate) async fn is_found(&self) {
+        self.found.notified().await;
     }
 
     /// A request is sent there.

@@ -58,6 +58,8 @@ pub struct Evidence {
     pub(crate) not_split: bool,
     /// Whether an endpoint that computes no prompts can serve all of it.
     pub(crate) computes_nothing: bool,
+    /// Whether the endpoints that were tried got nothing of it.
+    pub(crate) sent_nowhere: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +137,7 @@ impl Evidence {
             answered_whole: false,
             not_split: false,
             computes_nothing: false,
+            sent_nowhere: false,
         }
     }
 
@@ -183,6 +186,15 @@ impl Evidence {
     #[must_use]
     pub fn computes_nothing(mut self) -> Self {
         self.computes_nothing = true;
+        self
+    }
+
+    /// The same for a request that no engine got yet, though some were tried: they could not be
+    /// connected to. As at a first attempt, those are candidates that are known to be unreachable,
+    /// where there is no other.
+    #[must_use]
+    pub fn sent_nowhere(mut self) -> Self {
+        self.sent_nowhere = true;
         self
     }
 

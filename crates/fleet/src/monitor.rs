@@ -27,6 +27,10 @@ use crate::stream_applier::Followed;
 /// How often an engine that answers is asked again what it serves: adapters come and go.
 const CARD_REFRESH: Duration = Duration::from_secs(10);
 
+/// An engine that a request found to answer again is asked this much later, so that one that comes and
+/// goes is not asked without a pause.
+const FOUND_PAUSE: Duration = Duration::from_millis(100);
+
 /// The background of one engine.
 #[derive(Debug)]
 pub(crate) struct Monitor {
@@ -116,6 +120,10 @@ impl Monitor {
             let pause = jittered(self.duties.now().interval, &mut jitter);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                () = self.engine().is_found() => {
+                    tokio::time::sleep(FOUND_PAUSE.min(pause)).await;
+                    card_asked = None;
+                }
                 () = self.duties.changed.notified() => {
                     self.take_up(&mut followers).await;
                     card_asked = None;

@@ -48,6 +48,10 @@ use crate::split::{self, Ride};
 /// included: a request that kills its engine must not go through the whole pool. Engines that cannot
 /// be connected to got nothing of it and do not count.
 const MAX_FAULTS: u32 = 2;
+/// Those that are known to be unreachable are tried until connecting took as often the pool's limit for
+/// one connection, all of a request's attempts together: refusals are quick, and all are tried; of those
+/// that are silent, two.
+const CONNECT_TIMEOUTS: u32 = 2;
 /// The code of the error where the whole request took too long.
 const REQUEST_TIMEOUT: &str = Break::Deadline.code();
 /// Why, where no engine got it.
@@ -128,6 +132,8 @@ struct Tries<'a> {
     tried: Vec<Arc<Endpoint>>,
     /// How often an engine got the request.
     sent: u32,
+    /// What attempts took that found no connection.
+    connecting: Duration,
     /// How often one of them may have worked on it.
     taken: u32,
     /// Why it would fail everywhere.
@@ -175,6 +181,7 @@ impl<'a> Tries<'a> {
             pool: Arc::clone(&plan.resolved.pool),
             tried: Vec::new(),
             sent: 0,
+            connecting: Duration::ZERO,
             taken: 0,
             invalid: None,
             faults: 0,

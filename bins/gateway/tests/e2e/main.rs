@@ -47,6 +47,7 @@ mod streams;
 mod tenants;
 mod tls;
 mod tokens;
+mod unreachable;
 mod upstream;
 mod url_mode;
 mod waited;

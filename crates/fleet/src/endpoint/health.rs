@@ -28,7 +28,7 @@ impl Endpoint {
 
     /// Something answered.
     pub fn mark_reachable(&self) {
-        self.engine.mark_reachable();
+        self.engine.found_reachable();
     }
 
     /// Whether its engine's breaker lets requests pass.

@@ -102,8 +102,8 @@ impl Pool {
     ///
     /// `tried` are endpoints where this request already failed: other ranks of their engines are
     /// not better. Endpoints that fail or stay silent
-    /// are taken only where there is no other; one that is known to be unreachable only by a first
-    /// attempt, since it may just have come back.
+    /// are taken only where there is no other; one that is known to be unreachable only while no
+    /// engine got the request ([`Evidence::sent_nowhere`]), since it may just have come back.
     ///
     /// # Errors
     /// Why there is none: those that could serve it are at their limits, or there are none.
@@ -192,7 +192,8 @@ impl Pool {
             self.exclusion_of(member, model, owner.is_some())
         };
         let excluded = |member: &Arc<Endpoint>| exclusion(member).as_ref().map(Into::into);
-        self.commit(evidence, &excluded, tried.is_empty(), pairing)
+        let first_attempt = tried.is_empty() || evidence.sent_nowhere;
+        self.commit(evidence, &excluded, first_attempt, pairing)
     }
 
     fn commit(

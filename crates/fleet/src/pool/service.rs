@@ -69,25 +69,28 @@ impl Pool {
         member.state_in(told.map_or(AdminState::Active, |(_, state)| *state))
     }
 
+    /// What speaks against the members that were not `tried`, for people: how many, and for what.
+    /// Empty where there is no such member.
+    #[must_use]
+    pub fn why_not_tried(&self, model: &str, tried: &[Arc<Endpoint>]) -> String {
+        let members = self.members();
+        let untried = members.iter().filter(|member| {
+            self.answers(member) && !tried.iter().any(|known| known.same_engine(member))
+        });
+        listed(&counted(untried.filter_map(|member| self.exclusion(member, model))))
+    }
+
     /// Why no member can be chosen for a request for `model`, for people: how many are excluded, and
     /// for what.
     #[must_use]
     pub fn why_none(&self, model: &str) -> String {
         let members = self.members();
-        let mut reasons: Vec<(&'static str, usize)> = Vec::new();
         let answering = || members.iter().filter(|member| self.answers(member));
-        for reason in answering().filter_map(|member| self.exclusion(member, model)) {
-            match reasons.iter_mut().find(|(known, _)| *known == reason.as_str()) {
-                Some((_, count)) => *count += 1,
-                None => reasons.push((reason.as_str(), 1)),
-            }
-        }
+        let reasons = counted(answering().filter_map(|member| self.exclusion(member, model)));
         let told: usize = reasons.iter().map(|(_, count)| count).sum();
         let by_hand = reasons.iter().all(|(reason, _)| matches!(*reason, "draining" | "disabled"));
-        let list: Vec<String> =
-            reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
         let none = if self.has_sides() { "no decode or unified endpoint" } else { "none" };
-        match list.join(", ") {
+        match listed(&reasons) {
             _ if self.has_sides() && answering().next().is_none() => {
                 "it has no decode or unified endpoint to answer".to_owned()
             }
@@ -98,4 +101,22 @@ impl Pool {
             list => format!("{none} is in service ({list})"),
         }
     }
+}
+
+/// How often each reason is there, in the order they came.
+fn counted(exclusions: impl Iterator<Item = Exclusion>) -> Vec<(&'static str, usize)> {
+    let mut reasons: Vec<(&'static str, usize)> = Vec::new();
+    for reason in exclusions {
+        match reasons.iter_mut().find(|(known, _)| *known == reason.as_str()) {
+            Some((_, count)) => *count += 1,
+            None => reasons.push((reason.as_str(), 1)),
+        }
+    }
+    reasons
+}
+
+/// Such as `2 unreachable, 1 draining`.
+fn listed(reasons: &[(&'static str, usize)]) -> String {
+    let list: Vec<String> = reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
+    list.join(", ")
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kvasir_fleet::{Chosen, Endpoint, Evidence, NoRoom, Pool};
 
-use super::{Cause, Tries};
+use super::{CONNECT_TIMEOUTS, Cause, Tries};
 use crate::plan::Plan;
 
 impl Tries<'_> {
@@ -30,6 +30,7 @@ impl Tries<'_> {
     ) -> Result<Chosen, NoRoom> {
         let evidence = self.plan.evidence_in(pool, waited);
         let evidence = if self.split.whole.is_some() { evidence.not_split() } else { evidence };
+        let evidence = if self.may_try_the_gone() { evidence.sent_nowhere() } else { evidence };
         let model = &self.plan.model;
         match owner(self.plan, pool, &evidence, tried) {
             None | Some(Err(NoRoom::Nobody)) if self.split.has_hand() => {
@@ -42,6 +43,12 @@ impl Tries<'_> {
             None | Some(Err(NoRoom::Nobody)) => pool.choose(model, &evidence, tried),
             Some(found) => found,
         }
+    }
+
+    /// Whether those are worth a connection that are known to be unreachable: one may just have come
+    /// back. Each is tried once, but the client does not wait for long.
+    fn may_try_the_gone(&self) -> bool {
+        self.sent == 0 && self.connecting < self.pool.timeouts().connect * CONNECT_TIMEOUTS
     }
 
     /// All engines are busy, and said for how long: waits for the one that was chosen, where that

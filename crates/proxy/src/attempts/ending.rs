@@ -51,9 +51,16 @@ impl Tries<'_> {
             return Err(refusal);
         }
         let code = self.pool.unavailable_code();
+        let not_tried = self.pool.why_not_tried(&self.plan.model, &self.tried);
         Err(match (self.last_break, self.last_refusal) {
             (Some((code, why)), _) => Refusal::EngineBroke { model, code, why },
-            (None, Some((why, fault))) => Refusal::NoEndpoint { model, code, why, fault },
+            (None, Some((why, fault))) if not_tried.is_empty() => {
+                Refusal::NoEndpoint { model, code, why, fault }
+            }
+            (None, Some((why, fault))) => {
+                let why = format!("{why}; not tried: {not_tried}");
+                Refusal::NoEndpoint { model, code, why, fault }
+            }
             (None, None) => Refusal::NoEndpoint {
                 model,
                 fault: Fault::Engine,

@@ -243,6 +243,7 @@ impl Tries<'_> {
                 endpoint.mark_unreachable(&why);
             }
             self.cause = Some(Cause::Connect);
+            self.connecting += after;
             self.last_refusal = Some((told(phase).to_owned(), failure.fault().into()));
         } else if failure.retry() == Retry::Never {
             self.cause = Some(Cause::Broke);
@@ -290,6 +291,6 @@ fn told(phase: Phase) -> &'static str {
     match phase {
         Phase::Pool => "as many connections as are allowed are in use",
         Phase::Refused => "those there are refuse it for now",
-        _ => "none of those there are could be connected to",
+        _ => "none of those tried could be connected to",
     }
 }
