@@ -12,6 +12,7 @@ mod testdata;
 mod text;
 mod tree;
 mod unused;
+mod unused_testdata;
 mod versions;
 
 pub(crate) use self::length::notes;
@@ -33,6 +34,7 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("versions", versions::check),
     ("text", text::check),
     ("testdata", testdata::check),
+    ("unused testdata", unused_testdata::check),
 ];
 
 #[cfg(test)]
@@ -109,5 +111,10 @@ mod tests {
     #[test]
     fn testdata_says_where_it_comes_from() {
         passes("testdata");
+    }
+
+    #[test]
+    fn no_testdata_lies_unused() {
+        passes("unused testdata");
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 pub(crate) struct File {
     /// Path from the root, with `/`.
     pub(crate) path: String,
-    /// Contents of Rust, Markdown, TOML and lock files; empty for others.
+    /// Contents of Rust, Markdown, TOML and lock files, and of indexes of test data; empty for others.
     pub(crate) text: String,
 }
 
@@ -87,7 +87,9 @@ fn walk(root: &Path, dir: &str, files: &mut Vec<File>) -> io::Result<()> {
             continue;
         }
         let read = kind.is_file()
-            && [".rs", ".md", ".toml", ".lock"].iter().any(|ending| name.ends_with(ending));
+            && [".rs", ".md", ".toml", ".lock", "/index.json"]
+                .iter()
+                .any(|ending| path.ends_with(ending));
         let text = if read { read_text(&root.join(&path))? } else { String::new() };
         files.push(File { path, text });
     }
