@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use kvasir_balance::PolicyKind;
 use kvasir_config::{Config, DecisionLogConfig, EngineUrl, PoolConfig};
+
+use crate::spec;
 
 /// KV-aware LLM inference gateway.
 #[derive(Debug, Parser)]
@@ -72,11 +74,7 @@ impl ServeArgs {
             });
         }
         if let Some(dir) = &self.tokenizer_dir {
-            let found =
-                dir.metadata().with_context(|| format!("--tokenizer-dir {}", dir.display()));
-            if !found?.is_dir() {
-                bail!("--tokenizer-dir {}: not a directory", dir.display());
-            }
+            spec::check_directory(dir).context("--tokenizer-dir")?;
         }
         for pool in &mut config.pools {
             if let Some(dir) = &self.tokenizer_dir {

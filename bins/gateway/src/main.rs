@@ -4,6 +4,7 @@
 
 mod args;
 mod client_keys;
+mod forwarded;
 mod lifecycle;
 mod reload;
 mod serve;

@@ -1,8 +1,9 @@
 //! From the configuration to what the libraries are built from.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use http::{HeaderName, HeaderValue};
 use kvasir_config::{
     AdmissionConfig, Config, DisaggregationConfig, EndpointConfig, EndpointRole, EndpointState,
@@ -19,6 +20,8 @@ use kvasir_proxy::{
     ClientKeys, DEFAULT_HEAD_BYTES, ForwardedHeaders, ListenSettings, Retries, Settings,
     SpanSettings,
 };
+
+use crate::forwarded;
 
 /// The largest head where clients may give token ids in headers: half a million of them.
 const IDS_HEAD_BYTES: usize = 4 << 20;
@@ -82,6 +85,7 @@ pub(crate) fn limits(config: &Config) -> Limits {
 
 /// The data plane's part.
 pub(crate) fn settings(config: &Config, client_keys: Option<Arc<ClientKeys>>) -> Settings {
+    forwarded::warn_of_administrative(config);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let takes_ids = config.pools.iter().any(|pool| pool.trust_token_headers);
     Settings {
@@ -126,6 +130,15 @@ pub(crate) fn listen_settings(config: &Config) -> ListenSettings {
     }
 }
 
+/// Whether it is a directory; the error names it.
+pub(crate) fn check_directory(path: &Path) -> Result<()> {
+    let found = path.metadata().with_context(|| path.display().to_string())?;
+    if !found.is_dir() {
+        bail!("{}: not a directory", path.display());
+    }
+    Ok(())
+}
+
 /// Bytes from the operating system.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
@@ -145,6 +158,9 @@ fn pool_spec(pool: &PoolConfig, config: &Config) -> Result<PoolSpec> {
             Ok::<_, anyhow::Error>(value)
         })
         .transpose()?;
+    if let Some(dir) = &pool.tokenizer_dir {
+        check_directory(dir).with_context(|| format!("pool `{}`: tokenizer_dir", pool.model))?;
+    }
     let tls = tls(pool)?;
     let endpoints: Result<Vec<EndpointSpec>> =
         pool.endpoints

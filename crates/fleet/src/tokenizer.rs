@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use kvasir_prompt::{CivilTime, Limits, Located, Renderer, locate};
+use kvasir_prompt::{CivilTime, Limits, Located, Renderer, Source, locate};
 use tokio::sync::Mutex;
 
 /// How long a failed load rests before it is tried again, and loaded files before they are looked at.
@@ -34,6 +34,8 @@ pub struct ModelPrompts {
     staged: Option<PathBuf>,
     limits: Limits,
     state: ArcSwap<PromptState>,
+    /// Which place the tokenizer in use was found in.
+    source: parking_lot::Mutex<Option<Source>>,
     /// Grows with every tokenizer that comes into use.
     loads: AtomicU64,
     /// When the last attempt began, and for which engine root. Held while one is under way, so
@@ -48,6 +50,7 @@ impl ModelPrompts {
             staged,
             limits,
             state: ArcSwap::from_pointee(PromptState::Pending),
+            source: parking_lot::Mutex::new(None),
             loads: AtomicU64::new(0),
             attempt: Mutex::new(None),
         }
@@ -63,6 +66,12 @@ impl ModelPrompts {
     #[must_use]
     pub fn state(&self) -> Arc<PromptState> {
         self.state.load_full()
+    }
+
+    /// Which place the tokenizer in use was found in.
+    #[must_use]
+    pub fn source(&self) -> Option<Source> {
+        *self.source.lock()
     }
 
     /// Grows with every tokenizer that comes into use: what was seen of one says nothing of another.
@@ -128,6 +137,15 @@ impl ModelPrompts {
             Ok(renderer) => {
                 let engine = renderer.engine();
                 tracing::info!(model = self.model, dir = %dir.display(), ?source, ?engine, "tokenizer loaded");
+                if let (Some(staged), true) = (&self.staged, *source != Source::Staged) {
+                    tracing::warn!(
+                        model = self.model,
+                        tokenizer_dir = %staged.display(),
+                        dir = %dir.display(),
+                        "tokenizer_dir holds no tokenizer of this model: another place's is used"
+                    );
+                }
+                *self.source.lock() = Some(*source);
                 if renderer.cache().0 == 0 {
                     tracing::info!(
                         model = self.model,

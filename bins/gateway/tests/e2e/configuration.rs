@@ -2,7 +2,9 @@
 
 use std::net::TcpListener;
 
-use crate::harness::{ConfigFile, run_to_end};
+use serde_json::json;
+
+use crate::harness::{ConfigFile, Gateway, run_to_end};
 
 const BAD_CONFIG: Option<i32> = Some(78);
 const BAD_USAGE: Option<i32> = Some(2);
@@ -95,6 +97,24 @@ async fn wrong_arguments_are_refused_with_the_reason() {
         run_to_end(["http://127.0.0.1:1", "--tokenizer-dir", "/nonexistent"]).await;
     assert_eq!(status, BAD_CONFIG);
     assert!(stderr.contains("/nonexistent"), "{stderr}");
+    // In a file it is the same, and named with its pool.
+    let pool = "model: m, tokenizer_dir: /nonexistent, endpoints: [{url: 'http://127.0.0.1:9'}]";
+    let (status, stderr) = run(&format!("listen: 127.0.0.1:0\npools: [{{{pool}}}]")).await;
+    assert_eq!(status, BAD_CONFIG, "{stderr}");
+    for part in ["`m`", "tokenizer_dir", "/nonexistent"] {
+        assert!(stderr.contains(part), "{stderr}");
+    }
+}
+
+#[tokio::test]
+async fn paths_that_open_the_engines_administration_are_warned_of() {
+    let config = json!({"listen": "127.0.0.1:0", "forward_paths": ["/v1/audio/*", "/*"],
+        "pools": [{"model": "m", "endpoints": [{"url": "http://127.0.0.1:9"}]}]});
+    let gateway = Gateway::start(config).await;
+    let is_it = |line: &str| line.contains("administrative") && line.contains("WARN");
+    let line = gateway.line("a warning", is_it).await;
+    assert!(line.contains("/*") && line.contains("/sleep"), "{line}");
+    assert!(!gateway.log_text().contains("/v1/audio/"), "{}", gateway.log_text());
 }
 
 #[tokio::test]

@@ -315,6 +315,46 @@ async fn only_one_expectation_is_known() {
     assert_eq!(engine.requests().len(), 0);
 }
 
+/// All that comes back for these bytes, to the end of the connection.
+async fn whole_answer(gateway: &Gateway, sent: &str) -> String {
+    let mut client = gateway.connect().await;
+    // It may be refused before it is read to its end.
+    let _ = client.write(sent.as_bytes()).await;
+    let mut seen = Vec::new();
+    while let Ok(bytes) = client.read_raw().await
+        && !bytes.is_empty()
+    {
+        seen.extend_from_slice(&bytes);
+    }
+    String::from_utf8(seen).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_as_a_head_is_answered_without_a_body() {
+    let (engine, gateway) = scene().await;
+    let lines: String = (0..200).map(|n| format!("x-{n}: 1\r\n")).collect();
+    let target = "x".repeat(70_000);
+    for (what, sent, status) in [
+        ("no HTTP", "what is this?\r\n\r\n".to_owned(), 400),
+        ("TLS", "\x16\x03\x01\x02\r\n\r\n".to_owned(), 400),
+        (
+            "two lengths",
+            format!("{LINE}host: g\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n"),
+            400,
+        ),
+        ("no framing", format!("{LINE}host: g\r\ntransfer-encoding: gzip\r\n\r\n"), 400),
+        ("target", format!("GET /{target} HTTP/1.1\r\nhost: g\r\n\r\n"), 414),
+        ("lines", format!("GET / HTTP/1.1\r\nhost: g\r\n{lines}\r\n"), 431),
+    ] {
+        let answer = whole_answer(&gateway, &sent).await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, "no head"));
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{what}: {answer:?}");
+        assert!(head.contains("connection: close\r\ncontent-length: 0"), "{what}: {answer:?}");
+        assert_eq!(body, "", "{what}");
+    }
+    assert_eq!(engine.requests().len(), 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heads_are_bounded() {
     let (engine, gateway) = scene().await;

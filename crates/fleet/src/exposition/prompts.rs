@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvasir_prompt::{PrefixCacheStats, Renderer, TokenizerEngine};
+use kvasir_prompt::{PrefixCacheStats, Renderer, Source, TokenizerEngine};
 
 use super::{header, sample};
 use crate::pool::Pool;
@@ -59,8 +59,23 @@ pub(super) fn render(page: &mut String, pools: &[Arc<Pool>]) {
         let labels = [("model", *model), ("engine", engine), ("reason", &reason)];
         sample(page, name, &labels, 1.0);
     }
+    sources(page, pools);
     parity(page, pools);
     headers(page, pools);
+}
+
+fn sources(page: &mut String, pools: &[Arc<Pool>]) {
+    let name = "tokenizer_source";
+    header(page, name, "gauge", "1 for the place the tokenizer in use was found in.");
+    for pool in pools {
+        let source = match pool.prompts().source() {
+            Some(Source::Staged) => "staged",
+            Some(Source::Root) => "root",
+            Some(Source::HubCache) => "hub_cache",
+            None => continue,
+        };
+        sample(page, name, &[("model", pool.model()), ("source", source)], 1.0);
+    }
 }
 
 fn loaded(pool: &Pool) -> Option<(&str, Arc<Renderer>)> {

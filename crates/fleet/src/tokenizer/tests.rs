@@ -63,6 +63,22 @@ async fn a_failed_load_is_tried_again() {
 }
 
 #[tokio::test]
+async fn which_place_it_was_found_in_is_known() {
+    let (staged, root) = (Staged::new("source-staged"), Staged::new("source-root"));
+    root.put(&tokenizer());
+    let prompts =
+        Arc::new(ModelPrompts::new("m".to_owned(), Some(staged.0.clone()), Limits::default()));
+    assert_eq!(prompts.source(), None);
+    let dir = root.0.join("m").to_str().unwrap().to_owned();
+    prompts.ensure(Some(dir), true).await;
+    assert_eq!(prompts.source(), Some(Source::Root));
+    let prompts =
+        Arc::new(ModelPrompts::new("m".to_owned(), Some(root.0.clone()), Limits::default()));
+    prompts.ensure(None, true).await;
+    assert_eq!(prompts.source(), Some(Source::Staged));
+}
+
+#[tokio::test]
 async fn changed_files_are_loaded_anew_if_they_load() {
     let staged = Staged::new("reload");
     staged.put(&tokenizer());
