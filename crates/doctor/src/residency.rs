@@ -29,7 +29,7 @@ const MAX_SOURCES: usize = 256;
 /// Plays a recording and tells what was held after each step.
 ///
 /// # Errors
-/// A recording of more than 256 publishers.
+/// A recording of more than 256 publishers, or of nothing.
 pub fn residency(capture: &Capture) -> Result<Residency, ResidencyError> {
     residency_by(capture, &BlockIdentity::Tokens)
 }
@@ -42,6 +42,9 @@ pub fn residency_by(
     capture: &Capture,
     identity: &BlockIdentity,
 ) -> Result<Residency, ResidencyError> {
+    if capture.lines.is_empty() {
+        return Err(ResidencyError::Empty);
+    }
     let mut player = Player::new(capture, identity)?;
     for line in &capture.lines {
         let name = step_name(line.step.as_deref(), line.number, &line.item, player.steps.last());

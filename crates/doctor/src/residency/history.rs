@@ -28,6 +28,9 @@ pub(super) struct History {
     life: usize,
     /// The last batch published for certain.
     published: Option<u64>,
+    /// What was heard live of the run that goes on: a replay that differs from it begins no other run
+    /// for what is live.
+    heard: BTreeMap<u64, Arc<Vec<u8>>>,
     /// Whether the replay socket was asked at all.
     was_asked: bool,
 }
@@ -78,24 +81,26 @@ impl History {
     }
 
     /// A live batch was heard: it has been published.
-    pub(super) fn heard(&mut self, seq: u64) {
-        self.enter_life();
-        self.published = self.published.max(Some(seq));
+    pub(super) fn heard(&mut self, live: &Live) {
+        if self.enter_life() {
+            self.heard.clear();
+        }
+        self.heard.entry(live.seq).or_insert_with(|| Arc::clone(&live.payload));
+        self.published = self.published.max(Some(live.seq));
     }
 
     /// A recorded replay is over: what it brought has been published. Compares it with what came
     /// live until then.
     pub(super) fn replayed(&mut self, replay: &Replay) -> Compared {
         let mut compared = Compared::default();
-        let heard = self.published;
+        let life = self.lives.get(self.life);
         for batch in replay.batches() {
-            let Some(life) = self.lives.get(self.life) else { break };
-            let was_live =
-                life.live.contains(&batch.seq) && heard.is_some_and(|last| batch.seq <= last);
-            match life.batches.get(&batch.seq) {
-                Some(known) if *known != batch.payload => compared.differing += 1,
-                Some(_) if was_live => compared.as_live += 1,
-                _ => compared.not_live += 1,
+            let known = life.and_then(|life| life.batches.get(&batch.seq));
+            match (self.heard.get(&batch.seq), known) {
+                (Some(live), _) if *live == batch.payload => compared.as_live += 1,
+                (Some(_), _) => compared.differing += 1,
+                (None, Some(known)) if *known != batch.payload => compared.differing += 1,
+                (None, _) => compared.not_live += 1,
             }
         }
         self.enter_life();
@@ -103,13 +108,15 @@ impl History {
         compared
     }
 
-    /// Goes on to the life of the next line.
-    fn enter_life(&mut self) {
+    /// Goes on to the life of the next line; whether that is another one.
+    fn enter_life(&mut self) -> bool {
         let life = self.lives_ahead.pop_front().unwrap_or(self.life);
-        if life != self.life {
+        let is_other = life != self.life;
+        if is_other {
             self.life = life;
             self.published = self.before_live();
         }
+        is_other
     }
 
     /// What the socket answers to a question from `start` on.

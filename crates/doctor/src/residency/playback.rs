@@ -88,7 +88,7 @@ impl Playback {
         self.pass(at, card);
         match live {
             Some(live) => {
-                self.history.heard(live.seq);
+                self.history.heard(live);
                 self.stream.live(self.now, live.seq, live.payload.to_vec());
             }
             None => self.stream.malformed(),

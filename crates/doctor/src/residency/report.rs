@@ -137,6 +137,9 @@ pub struct LeftOut {
 /// Why a recording cannot be played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResidencyError {
+    /// Neither a message nor a request is in it.
+    #[error("the recording is empty: it holds no message of a publisher and no request")]
+    Empty,
     /// More publishers than any engine has.
     #[error("the recording has {0} publishers")]
     TooManySources(usize),

@@ -262,3 +262,28 @@ fn an_empty_recording_shows_nothing() {
     assert_eq!(state(&found, "alone"), ("absent(no_stream)", 0));
     assert_eq!(found.left_out[0].why, "no_events");
 }
+
+#[test]
+fn a_replay_that_differs_makes_no_live_batch_unheard() {
+    let [a, b, other] = [batch(0, &[store(1)]), batch(1, &[store(2)]), batch(1, &[store(3)])];
+    let c = batch(2, &[store(3)]);
+    let found = played(&[
+        frames("live", 0, &a),
+        frames("live", 1, &b),
+        replay("differs", 0, &[(0, &a), (1, &other)]),
+        replay("as live", 0, &[(0, &a), (1, &b)]),
+        frames("more", 2, &c),
+        replay("all as live", 0, &[(0, &a), (1, &b), (2, &c)]),
+    ]);
+    let replays = found.steps.iter().flat_map(|step| &step.replays);
+    let counted: Vec<_> = replays.map(|r| (r.as_live, r.differing, r.not_live)).collect();
+    assert_eq!(counted, [(1, 1, 0), (2, 0, 0), (3, 0, 0)]);
+}
+
+#[test]
+fn a_recording_of_nothing_is_an_error() {
+    for text in ["", "\n\n"] {
+        let capture = Capture::read(text.as_bytes()).unwrap();
+        assert!(matches!(residency(&capture), Err(ResidencyError::Empty)), "{text:?}");
+    }
+}
