@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use http::HeaderMap;
+use kvasir_config::EngineUrl;
 use kvasir_doctor::{Expectations, Target};
 use kvasir_fleet::EventSpec;
 
@@ -30,6 +31,9 @@ fn group(args: &ParityCheckArgs) -> Result<Group> {
     if let Some((_, twice)) = urls.iter().enumerate().find(|(at, url)| urls[..*at].contains(url)) {
         bail!("--base-url {twice} is there twice");
     }
+    if args.ca_file.is_some() && !urls.iter().any(EngineUrl::is_https) {
+        bail!("--ca-file: no --base-url says https");
+    }
     if let (Some(replay), None) = (&args.replay, &args.events) {
         check_address("--replay", replay, &args.topic)?;
     }
@@ -41,7 +45,7 @@ fn group(args: &ParityCheckArgs) -> Result<Group> {
         .iter()
         .map(|url| {
             Ok(Target {
-                origin: engine_origin::of_url(url)?,
+                origin: engine_origin::of_url_by(url, args.ca_file.as_deref())?,
                 events: args.events.clone(),
                 replay: args.replay.clone(),
                 topic: args.topic.clone(),

@@ -1,5 +1,7 @@
 //! The order in which one engine is looked at.
 
+use kvasir_fleet::ProbeError;
+
 use crate::compare::Alike;
 use crate::report::Report;
 use crate::stream::Listener;
@@ -12,8 +14,13 @@ use crate::{contract, inspect, metrics, prediction, probe, stream, tokens};
 /// for once, for [`Target::patience`].
 pub async fn check(target: &Target) -> Report {
     let mut legs = Vec::new();
-    let Some(mut facts) = inspect::inspect(target, &mut legs).await else {
-        return Report::new(target.base_url(), None, legs);
+    let mut facts = match inspect::inspect(target, &mut legs).await {
+        Ok(facts) => facts,
+        Err(error) => {
+            // A refusal is an answer.
+            let answers = matches!(error, ProbeError::Status { .. } | ProbeError::Content { .. });
+            return Report { answers, ..Report::new(target.base_url(), None, legs) };
+        }
     };
     // Listening begins before anything is sent, so that nothing sent goes unheard.
     let mut listener: Option<Listener> = stream::listen(target, &facts, &mut legs).await;

@@ -4,7 +4,7 @@ mod engine;
 mod reach;
 
 use http::StatusCode;
-use kvasir_fleet::{EngineCard, EngineClient, EngineKind, ServedModel, samples};
+use kvasir_fleet::{EngineCard, EngineClient, EngineKind, ProbeError, ServedModel, samples};
 
 use self::engine::Identity;
 use crate::facts::{CacheConfig, Facts};
@@ -12,16 +12,18 @@ use crate::report::{Leg, LegName};
 use crate::shown::{list, shown};
 use crate::target::Target;
 
-/// Adds the legs `http`, `engine`, `models` and `prefix_caching`. `None` if the engine cannot be
-/// asked at all.
-pub(crate) async fn inspect(target: &Target, legs: &mut Vec<Leg>) -> Option<Facts> {
+/// Adds the legs `http`, `engine`, `models` and `prefix_caching`.
+///
+/// # Errors
+/// The engine cannot be asked at all: the leg `http` says why.
+pub(crate) async fn inspect(target: &Target, legs: &mut Vec<Leg>) -> Result<Facts, ProbeError> {
     let client = EngineClient::new(target.patience).with_headers(target.headers.clone());
     let origin = target.origin.clone();
     let mut card = match EngineCard::ask(&client, &origin, None, None).await {
         Ok(card) => card,
         Err(error) => {
             legs.push(reach::unreachable(&error));
-            return None;
+            return Err(error);
         }
     };
     legs.push(Leg::ok(LegName::Http, "answers GET /v1/models"));
@@ -37,7 +39,7 @@ pub(crate) async fn inspect(target: &Target, legs: &mut Vec<Leg>) -> Option<Fact
     card.version.clone_from(&identity.version);
     card.block_size = card.block_size.or_else(|| identity.page_size());
     let says_no_events = card.event_sources.as_ref().is_some_and(Vec::is_empty);
-    Some(Facts {
+    Ok(Facts {
         model: model_for_requests(target, &card),
         sources: card.event_sources.clone(),
         says_no_events,

@@ -169,6 +169,9 @@ pub struct Report {
     pub verdict: Verdict,
     /// Each leg, in the order looked at.
     pub legs: Vec<Leg>,
+    /// Whether anything answered at its address, be it with a refusal.
+    #[serde(skip)]
+    pub answers: bool,
     /// What [`crate::compare`] looks at.
     #[serde(skip)]
     pub(crate) alike: Alike,
@@ -177,7 +180,8 @@ pub struct Report {
 impl Report {
     pub(crate) fn new(base_url: String, engine: Option<String>, legs: Vec<Leg>) -> Self {
         let verdict = Verdict::worst(legs.iter().map(|leg| leg.verdict));
-        Self { base_url, engine, verdict, legs, alike: Alike::default() }
+        let answers = engine.is_some();
+        Self { base_url, engine, verdict, legs, answers, alike: Alike::default() }
     }
 
     /// The leg of that name, if it was looked at.

@@ -78,17 +78,22 @@ async fn what_makes_http_fail_is_told_apart() {
     for (reply, parts) in [
         (page(StatusCode::UNAUTHORIZED, "no"), ["401", "--header 'authorization: Bearer"]),
         (page(StatusCode::NOT_FOUND, "no"), ["404", "OpenAI-compatible"]),
-        (page(StatusCode::BAD_REQUEST, "no"), ["400", "https is not spoken"]),
+        (page(StatusCode::BAD_REQUEST, "no"), ["400", "say https://"]),
         (page(StatusCode::SERVICE_UNAVAILABLE, "no"), ["503", "starting"]),
         (page(StatusCode::FOUND, "no"), ["302", "redirections"]),
         (page(StatusCode::OK, "<html>"), ["/v1/models", "not with an OpenAI model list"]),
-        (alert, ["broken answer", "https is not spoken"]),
-        (Reply::ResetBeforeHead, ["broken answer", "plain HTTP"]),
+        (alert, ["broken answer", "say https://"]),
+        (Reply::ResetBeforeHead, ["broken answer", "own HTTP port"]),
     ] {
         let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
         engine.set_page("/v1/models", reply);
         let report = check(&target(&engine)).await;
         assert_says(&report, LegName::Http, Verdict::Off, &parts);
+        assert_eq!(
+            report.answers,
+            parts[0] != "broken answer",
+            "{parts:?}: a refusal is an answer"
+        );
         assert_eq!((report.engine, report.verdict), (None, Verdict::Off));
     }
 }
@@ -99,7 +104,9 @@ async fn silence_and_absence_are_told_apart() {
     engine.set_page("/v1/models", Reply::HangBeforeHead);
     assert_says(&check(&target(&engine)).await, LegName::Http, Verdict::Off, &["no answer within"]);
     engine.stop().await.unwrap();
-    assert_says(&check(&target(&engine)).await, LegName::Http, Verdict::Off, &["refused", "start"]);
+    let gone = check(&target(&engine)).await;
+    assert_says(&gone, LegName::Http, Verdict::Off, &["refused", "start"]);
+    assert!(!gone.answers);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue};
 use kvasir_config::EngineUrl;
+use kvasir_kv_hash::vllm::Algorithm;
 
 use super::engine::{base_url, header};
 use super::look::{LookArgs, STATUS_HELP};
@@ -27,7 +28,7 @@ pub(crate) struct ParityCheckArgs {
     #[arg(long, value_name = "TOPIC", default_value = "")]
     pub(crate) topic: String,
     /// The hash algorithm it should have, as in its --prefix-caching-hash-algo.
-    #[arg(long, value_name = "A")]
+    #[arg(long, value_name = "A", value_parser = algorithm)]
     pub(crate) expect_algo: Option<String>,
     /// The PYTHONHASHSEED it should have; the word `unset` where there should be none.
     #[arg(long, value_name = "S", value_parser = seed)]
@@ -39,6 +40,10 @@ pub(crate) struct ParityCheckArgs {
     /// Without it: where the engine loaded the model from, then the local Hugging Face cache.
     #[arg(long, value_name = "DIR", value_parser = directory)]
     pub(crate) tokenizer: Option<PathBuf>,
+    /// The certificates of the authorities that are believed where the URL says https, PEM; those of
+    /// the system without it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
     /// The model's name in requests; the first one the engine names without it.
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
@@ -65,6 +70,17 @@ fn seed(text: &str) -> Result<String, String> {
     Err("Python takes `random`, a number from 0 to 4294967295, or nothing as PYTHONHASHSEED; \
          write `unset` where it should not be set"
         .to_owned())
+}
+
+/// As engines spell it: one that no engine has is a slip, and nothing an engine could be off by.
+fn algorithm(text: &str) -> Result<String, String> {
+    match text.parse::<Algorithm>() {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => {
+            let names: Vec<&str> = Algorithm::ALL.into_iter().map(Algorithm::as_str).collect();
+            Err(format!("no engine has it; there are {}", names.join(", ")))
+        }
+    }
 }
 
 fn directory(text: &str) -> Result<PathBuf, String> {

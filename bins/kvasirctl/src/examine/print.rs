@@ -28,7 +28,9 @@ fn full(found: &Round) -> String {
             out.push('\n');
         }
         for report in &examination.endpoints {
-            let engine = report.engine.as_deref().unwrap_or("does not answer");
+            let none =
+                if report.answers { "answers, and refuses to say more" } else { "does not answer" };
+            let engine = report.engine.as_deref().unwrap_or(none);
             line(&mut out, &format!("{}  {engine}", report.base_url));
             legs(&mut out, &report.legs);
         }

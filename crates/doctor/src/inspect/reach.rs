@@ -15,8 +15,8 @@ pub(super) fn unreachable(error: &ProbeError) -> Leg {
              still be starting, or hang"
         }
         ProbeError::Broken(_) => {
-            "what listens there does not speak plain HTTP/1.1; https is not spoken here: give the \
-             engine's own http port, behind whatever ends TLS"
+            "what listens there does not speak HTTP/1.1 as it was asked to: where it speaks TLS, say \
+             https:// in its URL; else give the engine's own HTTP port"
         }
         ProbeError::Status { status, .. } => status_remedy(*status),
         ProbeError::Content { .. } => {
@@ -55,8 +55,7 @@ fn status_remedy(status: StatusCode) -> &'static str {
              engine's own address if there is a proxy in front"
         }
         StatusCode::BAD_REQUEST => {
-            "a port that expects TLS answers so, too: https is not spoken here, give the engine's \
-             plain http port"
+            "a port that expects TLS answers so, too: then say https:// in its URL"
         }
         status if status.is_redirection() => {
             "redirections are not followed: give the address it points to"

@@ -22,6 +22,9 @@ pub(super) const REPLAY_FLAG: &str = "\"replay_endpoint\":\"tcp://*:5558\" in --
 pub(super) const REPLAY_COST: &str =
     "a lost message or a restart of the gateway costs all that is known of the cache";
 
+/// What a socket is that only its own host can reach.
+const LOCAL: &str = "bound to the engine's loopback: a gateway elsewhere cannot reach it";
+
 /// What tells whether a topic is the right one.
 pub(super) const SEND_A_REQUEST: &str = "send a request while this runs, or run with --probe";
 
@@ -70,6 +73,9 @@ pub(super) fn no_publisher(place: &Place, facts: &Facts, patience: Duration, los
 pub(super) fn connected(place: &Place, facts: &Facts, heard: &Collected) -> Leg {
     let mut finding =
         format!("{} answers; {}; trust {}", place.publisher, heard.count(), heard.trust);
+    if place.publisher_is_local {
+        finding = format!("{finding}; {LOCAL}");
+    }
     if let Some(ranks) = &place.ranks {
         finding = format!("{finding}; {ranks}");
     }
@@ -161,7 +167,7 @@ pub(super) fn replay(
     }
     let mut finding = format!("{address} answers; {}", history(stats, heard));
     if place.replay_is_local {
-        finding.push_str("; bound to the engine's loopback: a gateway elsewhere cannot reach it");
+        finding = format!("{finding}; {LOCAL}");
     }
     Leg::ok(LegName::Replay, finding)
 }

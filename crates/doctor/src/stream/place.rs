@@ -18,7 +18,8 @@ pub(super) struct Place {
     /// Where that is from here.
     pub(super) publisher: Address,
     pub(super) replay: Replay,
-    /// It is bound to the engine's loopback, which is this machine's, too.
+    /// They are bound to the engine's loopback, which is this machine's, too.
+    pub(super) publisher_is_local: bool,
     pub(super) replay_is_local: bool,
     /// The topic listened to.
     pub(super) topic: String,
@@ -98,6 +99,7 @@ fn given(
         told,
         publisher,
         replay,
+        publisher_is_local: false,
         replay_is_local: false,
         topic,
         published_topic,
@@ -146,6 +148,7 @@ fn named(
         format!("rank {} looked at, not ranks {}", source.rank, list(others))
     });
     let told_replay = source.replay.as_deref().filter(|_| target.replay.is_none());
+    let publisher_is_local = here && is_loopback(&source.publisher);
     let replay_is_local = here && told_replay.is_some_and(is_loopback);
     let topic = topic.clone();
     let rank = ranks.as_ref().map(|_| source.rank);
@@ -154,6 +157,7 @@ fn named(
         told,
         publisher,
         replay,
+        publisher_is_local,
         replay_is_local,
         topic,
         published_topic,

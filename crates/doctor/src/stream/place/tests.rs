@@ -35,6 +35,7 @@ fn a_loopback_replay_is_another_hosts() {
         let place = choose(&target, &facts, true).unwrap();
         assert_eq!(place.replay, at(loopback));
         assert!(place.replay_is_local, "a gateway elsewhere does not reach it");
+        assert!(!place.publisher_is_local);
         // Through a tunnel, too.
         let target = Target { replay: Some(loopback.to_owned()), ..target };
         assert_eq!(choose(&target, &facts, false).unwrap().replay, at(loopback));
@@ -75,6 +76,10 @@ fn a_publisher_that_connects_is_named() {
     assert!(legs[0].finding.contains("connects to it instead of binding"), "{}", legs[0]);
     let place = choose(&target, &facts, true).unwrap();
     assert!(place.connects);
+    assert!(place.publisher_is_local, "a gateway elsewhere does not reach it");
+    let heard = crate::stream::Collected::default();
+    let leg = crate::stream::legs::connected(&place, &facts, &heard);
+    assert!(leg.finding.contains("a gateway elsewhere cannot reach it"), "{leg}");
     assert_eq!(place.replay, Replay::None);
 }
 
