@@ -191,6 +191,10 @@ fn what_cannot_be_read_is_told_with_its_place() {
     assert!(text(&output.stderr).contains(&place), "{}", text(&output.stderr));
     let missing = run(&["residency", "--capture", "/nowhere/at.all", "--json"]);
     assert_eq!(missing.status.code(), Some(1));
+    std::fs::write(&path, "").unwrap();
+    let empty = run(&["residency", "--capture", path.to_str().unwrap()]);
+    assert_eq!(empty.status.code(), Some(1), "{}", text(&empty.stdout));
+    assert!(text(&empty.stderr).contains("the recording is empty"), "{}", text(&empty.stderr));
     assert!(text(&missing.stderr).contains("/nowhere/at.all"));
     assert_eq!(run(&["residency", "--json"]).status.code(), Some(2));
 }

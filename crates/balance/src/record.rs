@@ -100,7 +100,7 @@ pub struct DecisionRecord {
     pub seed: u64,
     /// The request.
     pub query: QueryRecord,
-    /// Whether the request was sent nowhere before.
+    /// Whether the request was sent nowhere before: an attempt that found no connection sent nothing.
     pub first_attempt: bool,
     /// How the pool splits requests, and what was asked for of this one; `None` where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]

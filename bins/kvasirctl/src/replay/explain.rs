@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use kvasir_balance::Role;
 use kvasir_balance::record::{
     ChoiceRecord, DecisionRecord, EndpointRecord, Line, OutcomeRecord, Start,
 };
+use kvasir_balance::{Exclusion, Role};
 use kvasir_prompt::CivilTime;
 use serde_json::json;
 
@@ -97,6 +97,12 @@ fn to_text(shown: &Shown) -> String {
     text
 }
 
+/// Whether an endpoint failed this request before.
+fn was_tried(record: &DecisionRecord) -> bool {
+    let tried = Exclusion::Tried.as_str();
+    record.endpoints.iter().any(|endpoint| endpoint.exclusion.as_deref() == Some(tried))
+}
+
 fn head(place: &str, start: &Start, record: &DecisionRecord) -> String {
     let mut text = format!("decision {} of pool {}", record.id, start.model);
     let at = Duration::from_micros(record.at_us);
@@ -120,7 +126,11 @@ fn head(place: &str, start: &Start, record: &DecisionRecord) -> String {
         let _ = write!(text, ", after {waited} ms of waiting for room");
     }
     let query = &record.query;
-    let attempt = if record.first_attempt { "first attempt" } else { "a further attempt" };
+    let attempt = match (record.first_attempt, was_tried(record)) {
+        (true, false) => "first attempt",
+        (true, true) => "a further attempt: no engine got it before",
+        (false, _) => "a further attempt",
+    };
     let _ = write!(text, "\n{place}\nprompt {} tokens, {attempt}", query.prompt_tokens);
     for (name, digest) in [
         ("conversation", query.session),
