@@ -150,7 +150,7 @@ fn checked(files: &[Vec<Line>]) -> Vec<Line> {
     let made = decisions(&all);
     assert!(made.len() >= 301, "{}", made.len());
     assert!(made.iter().map(|record| record.id).eq(1..=made.len() as u64));
-    let is_tried = |record: &DecisionRecord| {
+    let is_tried = |record: &&DecisionRecord| {
         record.endpoints.iter().any(|endpoint| endpoint.exclusion.as_deref() == Some("tried"))
     };
     assert!(made.iter().any(is_tried), "nothing was tried again");
