@@ -248,7 +248,9 @@ impl Tries<'_> {
         let asked = Asked { body: &body, leg: Some(Leg::Decode), limit };
         let taken = self.taken;
         let Some(started) = self.ask(&mut reservation, &decision, asked).await else {
-            if self.late.as_ref().is_some_and(|(code, _)| *code == Leg::Decode.timeout()) {
+            // What is not streamed may just be long.
+            let is_late = |(code, _): &(&str, String)| *code == Leg::Decode.timeout();
+            if self.log.stream && self.late.as_ref().is_some_and(is_late) {
                 reservation.could_not_fetch_from(hand.lease.endpoint());
             }
             self.keep_hand(hand, self.taken == taken);

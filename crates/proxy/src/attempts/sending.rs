@@ -85,7 +85,8 @@ impl Tries<'_> {
             }
             Err(failure) => {
                 // A late decode leg may wait for what the prefill engine does not send.
-                if leg != Some(Leg::Decode) || failure.phase() != Phase::FirstData {
+                let waits = leg == Some(Leg::Decode) && self.log.stream;
+                if !waits || failure.phase() != Phase::FirstData {
                     self.fault(reservation, &failure);
                 }
                 self.failed(endpoint, &failure, began.elapsed(), leg);
