@@ -259,7 +259,7 @@ fn only_one_own_policy_behind_one_gateway_is_logged() {
 }
 
 /// A line of a pool that splits requests, with these endpoints; numbers as policies.md has them.
-fn pair_decision(select: &str, policy: &str, endpoints: &Value, choice: Value) -> String {
+fn pair_decision(select: &str, policy: &str, endpoints: &Value) -> String {
     json!({
         "line": "decision", "id": 1, "at_us": 5, "seed": "0000000000000001",
         "query": {"prompt_tokens": 8000}, "first_attempt": true,
@@ -272,7 +272,7 @@ fn pair_decision(select: &str, policy: &str, endpoints: &Value, choice: Value) -
         "choice": {
             "endpoint": "http://d1", "prefill": "http://p1", "plan": "split", "policy": policy,
             "reason": "least_latency_cold", "runner_up": null, "shadow": null,
-            "stages": choice,
+            "stages": [],
         },
     })
     .to_string()
@@ -296,7 +296,7 @@ fn a_pair_is_explained_with_the_terms_of_both_sides_and_the_plans_not_taken() {
     let start = lines(&simulated("latency", "pairs"))[0].clone();
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pairs-written.jsonl");
     let write = |select: &str, policy: &str| {
-        let line = pair_decision(select, policy, &endpoints, json!([]));
+        let line = pair_decision(select, policy, &endpoints);
         std::fs::write(&file, format!("{start}\n{line}\n")).unwrap();
     };
     let has = |text: &str, wanted: &str| {
