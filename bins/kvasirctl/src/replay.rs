@@ -4,6 +4,7 @@
 mod compare;
 mod explain;
 mod incomplete;
+mod pair;
 mod read;
 mod what_if;
 

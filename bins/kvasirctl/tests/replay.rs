@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn kvasirctl(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kvasirctl")).args(args).output().unwrap()
@@ -256,4 +256,85 @@ fn only_one_own_policy_behind_one_gateway_is_logged() {
         assert!(stderr.contains(wanted), "no {wanted:?} in {stderr}");
         assert!(!log.exists());
     }
+}
+
+/// A line of a pool that splits requests, with these endpoints; numbers as policies.md has them.
+fn pair_decision(select: &str, policy: &str, endpoints: &Value) -> String {
+    json!({
+        "line": "decision", "id": 1, "at_us": 5, "seed": "0000000000000001",
+        "query": {"prompt_tokens": 8000}, "first_attempt": true,
+        "pairing": {"select": select, "transfer_s": 0.005},
+        "cut": [
+            {"prefill": "http://p2"}, {"decode": "http://d2"},
+            {"prefill": "http://p1", "decode": "http://d3"},
+        ],
+        "endpoints": endpoints,
+        "choice": {
+            "endpoint": "http://d1", "prefill": "http://p1", "plan": "split", "policy": policy,
+            "reason": "least_latency_cold", "runner_up": null, "shadow": null,
+            "stages": [],
+        },
+    })
+    .to_string()
+}
+
+#[test]
+fn a_pair_is_explained_with_the_terms_of_both_sides_and_the_plans_not_taken() {
+    let endpoint = |name: &str, role: &str, in_flight: u32, device: u32, score: f64| {
+        json!({
+            "name": format!("http://{name}"), "role": role, "overlap": {"device": device},
+            "trust": "exact", "in_flight": in_flight, "queued_prefill_tokens": 800,
+            "prefill_rate": 8000.0, "fetch_rate": 64000.0, "weight": 100, "kv_usage": 0.95,
+            "waiting": 2, "transfer_rate": 200_000.0, "score": score,
+        })
+    };
+    let endpoints = json!([
+        endpoint("p1", "prefill", 1, 4000, 1.0),
+        endpoint("d1", "decode", 10, 2000, 1.0),
+        endpoint("u1", "unified", 3, 0, 1.0),
+    ]);
+    let start = lines(&simulated("latency", "pairs"))[0].clone();
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pairs-written.jsonl");
+    let write = |select: &str, policy: &str| {
+        let line = pair_decision(select, policy, &endpoints);
+        std::fs::write(&file, format!("{start}\n{line}\n")).unwrap();
+    };
+    let has = |text: &str, wanted: &str| {
+        let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.lines().any(|line| squeezed(line) == wanted), "{wanted}: {text}");
+    };
+    write("cost", "latency");
+    let (status, text, stderr) = replay(&file, &["--explain", "1"]);
+    assert_eq!((status, &*stderr), (0, ""));
+    for cut in
+        ["from http://p2 to anybody", "from anybody to http://d2", "from http://p1 to http://d3"]
+    {
+        has(&text, &format!("no hand-over: {cut}"));
+    }
+    // 1.5 · (1.75 · 0.1 + 2.5 · 0.5) = 2.1375;
+    has(&text, "> http://p1 4000 0.1000 0.5000 1.50 0.0000 2.1375");
+    // 0.005 + 6000 / 200,000 = 0.035; 0.6 · 10 · 0.1 = 0.6; 0.5 · 2.5 · 0.75 = 0.9375;
+    // all: 0.035 + 1.5 · 1.75 · 0.1 + 0.9375 + 0.6; alone: 0.2625 + 1.5 · 2.5 · 0.75 + 6 · 0.85 + 0.45.
+    has(
+        &text,
+        "* http://d1 2000 6000 0.0050 200000 0.0350 10 0.6000 0.1000 1.50 0.9375 0.0000 1.8350 8.6250",
+    );
+    has(&text, "* split http://p1 http://d1 3.9725");
+    has(&text, "decode_holds http://d1 http://d1 8.6250");
+    // 0.2625 + 1.5 · 2.5 · 1 + 0.6 · 3 · 1.1
+    has(&text, "unified http://u1 http://u1 5.9925");
+    let json: Value =
+        serde_json::from_str(&replay(&file, &["--explain", "1", "--json"]).1).unwrap();
+    let pair = &json[0]["pair"];
+    assert_eq!(pair["plans"][0]["plan"], "split");
+    assert_eq!(pair["prefill"][0]["overlap"], 4000);
+    assert_eq!(pair["decode"][0]["transfer"]["tokens"], 6000);
+    // By load there are no costs: 0 + 2 waiting, and so on.
+    write("e4", "latency");
+    let (_, text, _) = replay(&file, &["--explain", "1"]);
+    // 2 + 10 · 0.95
+    has(&text, "* http://d1 11.50");
+    write("least_load", "round_robin");
+    let (_, text, _) = replay(&file, &["--explain", "1"]);
+    has(&text, "* http://d1 12.00");
 }

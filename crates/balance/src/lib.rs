@@ -38,7 +38,8 @@ pub use self::hashed::{HashKey, KeyParts};
 pub use self::kind::{PolicyKind, UnknownPolicy};
 pub use self::miss::{Blind, Miss};
 pub use self::pair::{
-    DEFAULT_TRANSFER_RATE, Legs, PairPlan, PairSelect, Paired, Pairing, Role, Sides,
+    Cut, DEFAULT_TRANSFER_RATE, DecodeTerms, Legs, PairPlan, PairSelect, PairTerms, Paired,
+    Pairing, PlanCost, PrefillTerms, Role, Sides, TransferTerms,
 };
 pub use self::policies::{
     Blend, CacheAware, CacheAwareOptions, Capacity, Chwbl, ConsistentHash, Guard, Latency,

@@ -9,15 +9,19 @@
 //! endpoint with the least load answers.
 
 mod cost;
+mod cut;
 mod load;
 mod sides;
+mod terms;
 
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::cost::cheapest;
-pub(crate) use self::load::least_loaded;
+pub use self::cut::Cut;
+pub(crate) use self::load::{least_loaded, load_score};
 pub use self::sides::Sides;
 pub(crate) use self::sides::SidesLeft;
+pub use self::terms::{DecodeTerms, PairTerms, PlanCost, PrefillTerms, TransferTerms};
 use crate::choice::Reason;
 
 /// Tokens of KV handed over per second, assumed until something was measured: 25 GB/s of a model that

@@ -21,7 +21,9 @@ mod weighted;
 pub use self::cache_aware::{CacheAware, CacheAwareOptions, Guard};
 pub use self::chwbl::Chwbl;
 pub use self::consistent_hash::ConsistentHash;
-pub(crate) use self::latency::{Estimate, expected_ttft, latency_cost, mean_work, tie_limit};
+pub(crate) use self::latency::{
+    Estimate, crowd_of, expected_ttft, latency_cost, mean_work, tie_limit,
+};
 pub use self::latency::{Latency, Ttft};
 pub use self::least_load::{LeastLoad, LoadScore};
 pub use self::lmcache_aware::LmcacheAware;

@@ -6,6 +6,7 @@
 mod again;
 mod endpoint;
 mod hex;
+mod pair;
 mod replay;
 mod run;
 mod what_if;
@@ -14,6 +15,7 @@ use kvasir_kv_hash::BlockKey;
 use serde::{Deserialize, Serialize};
 
 pub use self::endpoint::{EndpointRecord, OverlapRecord};
+pub use self::pair::CutRecord;
 pub use self::replay::{Differs, Memory, Replay, ReplayError};
 pub use self::what_if::{Expected, WhatIf, WhatIfFound};
 use crate::exclusion::Exclusion;
@@ -24,8 +26,9 @@ use crate::query::{Prefix, Query};
 use crate::select::{Decision, Members};
 use crate::spec::SelectionSpec;
 
-/// The form of logs that are written. Since 2 decisions may be of pools that split requests.
-pub(crate) const FORMAT: u32 = 2;
+/// The form of logs that are written. Since 2 decisions may be of pools that split requests, since 3 they
+/// name who hands over nothing to whom.
+pub(crate) const FORMAT: u32 = 3;
 /// The oldest form that can be read.
 pub const OLDEST_FORMAT: u32 = 1;
 
@@ -105,6 +108,9 @@ pub struct DecisionRecord {
     /// How the pool splits requests, and what was asked for of this one; `None` where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairing: Option<Pairing>,
+    /// Who handed over nothing to whom, since it failed before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cut: Vec<CutRecord>,
     /// Every endpoint of the pool, in its order.
     pub endpoints: Vec<EndpointRecord>,
     /// What was chosen; `None` where nothing could be.
@@ -291,6 +297,7 @@ impl DecisionRecord {
             query,
             first_attempt,
             pairing,
+            cut: Vec::new(),
             endpoints,
             choice,
         }

@@ -14,7 +14,7 @@ use self::stages::{Narrowing, apply};
 use crate::choice::{Choice, Reason};
 use crate::exclusion::Exclusion;
 use crate::miss::Miss;
-use crate::pair::{PairPlan, Pairing};
+use crate::pair::{Cut, PairPlan, Pairing};
 use crate::policies::latency_cost;
 use crate::policy::{Moment, Outcome, Policy};
 use crate::query::{Needs, Query};
@@ -180,16 +180,18 @@ impl Selection {
         })
     }
 
-    /// [`select`](Self::select) where requests may be split. A conversation is pinned to the endpoint
-    /// that computes its prompts.
+    /// [`select`](Self::select) where requests may be split, and who is in `cut` hands over nothing.
+    /// A conversation is pinned to the endpoint that computes its prompts; to a decode endpoint only
+    /// where the request is not split, or the pool has no others.
     pub fn select_pair(
         &mut self,
         query: &Query<'_>,
         members: &Members<'_>,
         pairing: &Pairing,
+        cut: &[Cut],
         moment: &mut Moment<'_>,
     ) -> Option<Decision> {
-        split::select(self, query, members, pairing, moment)
+        split::select(self, query, members, (pairing, cut), moment)
     }
 
     /// Runs the stages; `None` when no endpoint can be chosen.

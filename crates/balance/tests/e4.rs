@@ -127,3 +127,54 @@ fn both_parts_of_a_request_find_a_replica() {
     assert_eq!(disaggregated_route("k", &[], &decode), Err(NoReplicas));
     assert_eq!(disaggregated_route("k", &decode, &[]), Err(NoReplicas));
 }
+
+#[test]
+fn disaggregated_routes_are_those_of_the_description() {
+    let row = |id: &str, queue_depth, kv_utilization, latency_ms, keys: &[&str]| Replica {
+        queue_depth,
+        kv_utilization,
+        latency_ms,
+        prefixes: keys.iter().map(|key| (*key).to_owned()).collect(),
+        ..Replica::new(id)
+    };
+    let prefill = [
+        // Scores 50.0, 9.0 (4 + 2 + 3), 9.0, 0.5.
+        row("p0", 50, 0.0, 0.0, &["a"]),
+        row("p1", 4, 0.2, 300.0, &["a", "b"]),
+        row("p2", 9, 0.0, 0.0, &["b"]),
+        row("p3", 0, 0.0, 50.0, &[]),
+    ];
+    let decode = [
+        // Scores 6.0 (1 + 5), 5.0 (0 + 0 + 5), 5.0 (5), 12.0 (2 + 10).
+        row("d0", 1, 0.5, 0.0, &["c"]),
+        row("d1", 0, 0.0, 500.0, &[]),
+        row("d2", 5, 0.0, 0.0, &[]),
+        row("d3", 2, 1.0, 0.0, &["a"]),
+    ];
+    for (replica, score) in
+        prefill.iter().chain(&decode).zip([50.0, 9.0, 9.0, 0.5, 6.0, 5.0, 5.0, 12.0])
+    {
+        assert!(near(replica.load_score(), score), "{}", replica.id);
+    }
+    let table = [
+        // The least loaded holder computes, however idle others are; of equals the first.
+        ("a", "p1"),
+        ("b", "p1"),
+        // Nobody holds it: the least loaded does. What decode replicas hold is not looked at.
+        ("c", "p3"),
+    ];
+    for (key, wanted) in table {
+        let both = disaggregated_route(key, &prefill, &decode).unwrap();
+        // Of two with 5.0 the first.
+        let found = (&*both.prefill_replica, &*both.decode_replica, &*both.prefix_key);
+        assert_eq!(found, (wanted, "d1", key));
+        // Nothing is kept between two calls.
+        assert_eq!(disaggregated_route(key, &prefill, &decode).unwrap(), both);
+    }
+    // There is no limit for latency on either side; who is unhealthy computes only if all are.
+    let slow = [row("s", 0, 0.0, 60_000.0, &["a"]), row("t", 0, 0.0, 0.0, &[])];
+    assert_eq!(disaggregated_route("a", &slow, &decode).unwrap().prefill_replica, "s");
+    let sick = slow.map(|replica| Replica { healthy: false, ..replica });
+    assert_eq!(disaggregated_route("a", &sick, &sick).unwrap().prefill_replica, "s");
+    assert_eq!(disaggregated_route("a", &sick, &sick).unwrap().decode_replica, "t");
+}

@@ -8,8 +8,9 @@ use kvasir_balance::record::{
     DecisionRecord, Line, Made, Memory, OutcomeRecord, Replay, ReplayError, Start, WhatIf,
 };
 use kvasir_balance::{
-    Blind, Candidate, DEFAULT_TRANSFER_RATE, EndpointId, Exclusion, Load, Members, Moment, Outcome,
-    PairSelect, Pairing, PolicyKind, Prefix, Query, Rng, Role, SelectionSpec, StickyOptions,
+    Blind, Candidate, Cut, DEFAULT_TRANSFER_RATE, EndpointId, Exclusion, Load, Members, Moment,
+    Outcome, PairSelect, Pairing, PolicyKind, Prefix, Query, Rng, Role, SelectionSpec,
+    StickyOptions,
 };
 use kvasir_inventory::{Overlap, Tier, Trust};
 use kvasir_kv_hash::BlockKey;
@@ -48,17 +49,18 @@ fn log_by(spec: &SelectionSpec, seed: u64, pairing: Option<Pairing>) -> Vec<Stri
             give_roles(&mut candidates, &mut world);
         }
         let first_attempt = world.below(2) == 0;
+        let cut = if pairing.is_some() { cuts(&mut world) } else { Vec::new() };
         let members = Members { candidates: &candidates, exclusions: &exclusions, first_attempt };
         let at_us = id * 1_000_000;
         let made = Made { id, request_id: Some("r"), at_us, waited_ms: None, seed: rng.state() };
         let now = Duration::from_secs(id);
         let mut moment = Moment { now, rng: &mut rng };
         let decision = match &pairing {
-            Some(pairing) => selection.select_pair(&query, &members, pairing, &mut moment),
+            Some(pairing) => selection.select_pair(&query, &members, pairing, &cut, &mut moment),
             None => selection.select(&query, &members, &mut moment),
         };
         let record = DecisionRecord::new(made, &query, &members, &NAMES, decision.as_ref());
-        let record = record.split_by(pairing);
+        let record = record.split_by(pairing).cut_by(&cut);
         lines.push(to_string(&Line::Decision(record)).unwrap());
         if let Some(decision) = decision {
             let answered = world.below(4) > 0;
@@ -74,6 +76,16 @@ fn log_by(spec: &SelectionSpec, seed: u64, pairing: Option<Pairing>) -> Vec<Stri
         }
     }
     lines
+}
+
+/// Who hands over nothing: mostly nobody.
+fn cuts(world: &mut Rng) -> Vec<Cut> {
+    let (prefill, decode) = (world.below(4), world.below(4));
+    match world.below(6) {
+        0 => vec![Cut::Prefill(prefill)],
+        1 => vec![Cut::Link { prefill, decode }, Cut::Decode(prefill)],
+        _ => Vec::new(),
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "small numbers")]
@@ -160,7 +172,7 @@ fn logs_of_the_form_before_are_read() {
     let spec = SelectionSpec::of(PolicyKind::Latency);
     let mut lines = log_of(&spec, 3);
     assert!(lines.iter().all(|line| !line.contains("\"pairing\"") && !line.contains("\"role\"")));
-    lines[0] = lines[0].replace("\"format\":2", "\"format\":1");
+    lines[0] = lines[0].replace("\"format\":3", "\"format\":1");
     assert_eq!(differences(&lines), [""; 0]);
 }
 
@@ -229,8 +241,8 @@ fn logs_that_cannot_be_replayed_say_why() {
     let mut replay = Replay::default();
     let decision: Line = from_str(&lines[1]).unwrap();
     assert_eq!(replay.line(&decision), Err(ReplayError::NotStarted));
-    let other: Line = from_str(&lines[0].replace(r#""format":2"#, r#""format":3"#)).unwrap();
-    assert_eq!(replay.line(&other), Err(ReplayError::Format(3)));
+    let other: Line = from_str(&lines[0].replace(r#""format":3"#, r#""format":4"#)).unwrap();
+    assert_eq!(replay.line(&other), Err(ReplayError::Format(4)));
 }
 
 /// The log as two files: the second begins with a line of its own.

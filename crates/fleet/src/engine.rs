@@ -15,6 +15,7 @@ use crate::admission;
 use crate::breaker::{BreakerSettings, BreakerState};
 use crate::card::EngineCard;
 use crate::exclusion::Exclusion;
+use crate::hand_over::{HandOverCounts, HandOvers};
 use crate::health::{Health, Probe, Standing};
 use crate::identity::{BlockIdentity, Keying};
 use crate::pool::Shared;
@@ -42,6 +43,8 @@ pub(crate) struct Engine {
     /// The start time its process last gave, as bits; 0 before that.
     process_start: AtomicU64,
     trust_changes: Arc<TrustChanges>,
+    hand_overs: Arc<HandOvers>,
+    hand_over_counts: Arc<HandOverCounts>,
     /// Requests at endpoints that it had.
     former: ArcSwap<Former>,
     reopening: Reopening,
@@ -55,6 +58,8 @@ impl Engine {
             authority: origin.authority().clone(),
             url: origin.url().to_owned(),
             trust_changes: shared.trust_changes.of(origin.url()),
+            hand_overs: Arc::clone(&shared.hand_overs),
+            hand_over_counts: shared.hand_over_counts.of(origin.url()),
             health: shared.healths.of(origin.url()),
             origin: ArcSwap::from_pointee(origin),
             card: ArcSwapOption::empty(),
@@ -230,6 +235,15 @@ impl Engine {
     /// How often its breaker changed, by what to and why.
     pub(crate) fn breaker_transitions(&self) -> BTreeMap<(&'static str, &'static str), u64> {
         self.health.lock().transitions().clone()
+    }
+
+    /// How hand-overs of KV went, its own and others'.
+    pub(crate) fn hand_overs(&self) -> &HandOvers {
+        &self.hand_overs
+    }
+
+    pub(crate) fn hand_over_counts(&self) -> &HandOverCounts {
+        &self.hand_over_counts
     }
 
     pub(crate) fn trust_changes(&self) -> &Arc<TrustChanges> {

@@ -43,6 +43,7 @@ mod evidence;
 mod exclusion;
 mod exposition;
 mod guess;
+mod hand_over;
 mod hash_contract;
 mod health;
 mod identity;

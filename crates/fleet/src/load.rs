@@ -13,7 +13,7 @@ use crate::health::Standing;
 use crate::kind::EngineKind;
 use crate::lease::Lease;
 use crate::parity::Prediction;
-use crate::pending::PendingClaim;
+use crate::pending::{PendingClaim, PromptKeys};
 use crate::selecting::Watch;
 use crate::transfer::Fetch;
 
@@ -64,6 +64,16 @@ pub struct Reservation {
     standing: Standing,
     /// What a decode leg has to fetch, whose prompt is computed elsewhere.
     fetch: Option<Fetch>,
+    /// What it has to do where it computes the prompt after all.
+    alone: Option<Box<Alone>>,
+}
+
+/// What a decode endpoint has to do that computes a prompt after all.
+#[derive(Debug)]
+pub(crate) struct Alone {
+    pub(crate) work: Work,
+    /// What is pending there then.
+    pub(crate) keys: Option<Arc<PromptKeys>>,
 }
 
 impl Reservation {
@@ -91,13 +101,45 @@ impl Reservation {
             settled: false,
             standing,
             fetch: None,
+            alone: None,
         }
     }
 
-    /// It is a decode leg, and its endpoint fetches what it lacks of the prompt.
-    pub(crate) fn fetching(mut self, fetch: Fetch) -> Self {
-        self.fetch = Some(fetch);
+    /// It is a decode leg, and its endpoint fetches what it lacks of the prompt; or has that to do where
+    /// it computes the prompt after all.
+    pub(crate) fn fetching(mut self, fetch: Fetch, alone: Alone) -> Self {
+        (self.fetch, self.alone) = (Some(fetch), Some(Box::new(alone)));
         self
+    }
+
+    /// The endpoint of a decode leg computes the prompt itself. From now on that counts as for any
+    /// prompt sent there: in its queue, as work given to it, and as pending. Of other claims it changes
+    /// nothing. To be said before the request is sent.
+    pub fn computes_prompt(&mut self) {
+        let Some(alone) = self.alone.take().filter(|_| self.queued) else { return };
+        let Alone { work, keys } = *alone;
+        let now = Instant::now();
+        self.fetch = None;
+        self.endpoint.load().grows(work, &mut self.part, now);
+        self.pending = keys.and_then(|keys| self.endpoint.pending().begin(&keys));
+        (self.work, self.since) = (work, now);
+    }
+
+    /// The decode leg goes on from what this prefill endpoint has computed: its engine could fetch it.
+    pub fn has_fetched_from(&self, prefill: &Endpoint) {
+        self.endpoint.engine().hand_overs().worked(prefill, &self.endpoint);
+    }
+
+    /// The decode leg failed as it does where its engine could not fetch what this prefill endpoint has
+    /// computed. Whose fault that is shows by who fails with whom, and who is left out of
+    /// hand-overs for a while.
+    pub fn could_not_fetch_from(&self, prefill: &Endpoint) {
+        self.endpoint.engine().hand_overs().failed(prefill, &self.endpoint);
+    }
+
+    /// The prefill leg was answered without anything to hand over.
+    pub fn handed_nothing(&self) {
+        self.endpoint.engine().hand_overs().nothing_handed(&self.endpoint);
     }
 
     /// Lets a selection learn what becomes of it.

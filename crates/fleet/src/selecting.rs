@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use kvasir_balance::record::OutcomeRecord;
 use kvasir_balance::{
-    Blind, Decision, EndpointId, Members, Moment, Needs, Outcome, Pairing, Prefix, Query, Rng,
+    Blind, Cut, Decision, EndpointId, Members, Moment, Needs, Outcome, Pairing, Prefix, Query, Rng,
     Selection, SelectionSpec, SessionSource, digest, digest_of_text, digest_of_tokens,
 };
 use parking_lot::{Mutex, MutexGuard};
@@ -223,14 +223,16 @@ impl State {
         &mut self,
         query: &Query<'_>,
         members: &Members<'_>,
-        pairing: Option<&Pairing>,
+        pairing: Option<(&Pairing, &[Cut])>,
         now: Duration,
     ) -> Option<Decision> {
         self.decisions += 1;
         self.last = MadeAt { id: self.decisions, at: now, seed: self.rng.state() };
         let mut moment = Moment { now, rng: &mut self.rng };
         match pairing {
-            Some(pairing) => self.selection.select_pair(query, members, pairing, &mut moment),
+            Some((pairing, cut)) => {
+                self.selection.select_pair(query, members, pairing, cut, &mut moment)
+            }
             None => self.selection.select(query, members, &mut moment),
         }
     }

@@ -10,8 +10,8 @@ use kvasir_balance::{Exclusion, Role};
 use kvasir_prompt::CivilTime;
 use serde_json::json;
 
-use super::Found;
 use super::read::each_line;
+use super::{Found, pair};
 use crate::args::ReplayArgs;
 use crate::{Ended, say};
 
@@ -62,7 +62,10 @@ pub(super) fn run(args: &ReplayArgs, id: u64) -> Found {
     let text = if args.json {
         let one = |shown: &Shown| {
             let Shown { place, start, record, outcome, .. } = shown;
-            json!({"at": place, "start": start, "decision": record, "outcome": outcome})
+            let terms = record.pair_terms();
+            json!({
+                "at": place, "start": start, "decision": record, "outcome": outcome, "pair": terms,
+            })
         };
         format!("{:#}\n", json!(found.iter().map(one).collect::<Vec<_>>()))
     } else {
@@ -80,6 +83,7 @@ fn to_text(shown: &Shown) -> String {
         Some(choice) => text.push_str(&chosen(choice)),
         None => text.push_str("no endpoint could be chosen\n"),
     }
+    text.push_str(&pair::to_text(record));
     let after = |outcome: &OutcomeRecord| {
         Duration::from_micros(outcome.at_us.saturating_sub(record.at_us)).as_secs_f64()
     };
@@ -214,7 +218,13 @@ fn table(record: &DecisionRecord) -> String {
             columns.push((title, cells.into_iter().map(cell).collect()));
         }
     }
-    let mut lines = vec![String::new(); endpoints.len() + 1];
+    aligned(&columns)
+}
+
+/// Columns side by side, each with its title.
+pub(super) fn aligned(columns: &[(&str, Vec<String>)]) -> String {
+    let rows = columns.iter().map(|(_, cells)| cells.len()).max().unwrap_or(0);
+    let mut lines = vec![String::new(); rows + 1];
     for (place, (title, cells)) in columns.iter().enumerate() {
         let texts = || std::iter::once(*title).chain(cells.iter().map(String::as_str));
         let width = texts().map(|text| text.chars().count()).max().unwrap_or(0);

@@ -19,8 +19,10 @@
 //!   cache is nearly full, room for what is fetched has to be waited for as to compute it.
 //! - `turn` goes by the mean of the endpoints of one role: they are not given the same work.
 //!
-//! Nothing in `split` depends on both, so the least of each side together are the least pair. Ties are
-//! as there; of two plans with as much to compute the one with fewer legs wins.
+//! Nothing in `split` depends on both, so the least of each side together are the least pair; only where
+//! hand-overs are [cut](super::Cut) it is looked for who can fetch from whom. Ties are as there; of two plans with as much to compute the one with fewer legs wins.
+
+use std::borrow::Cow;
 
 use super::{Legs, PairPlan, Paired, Pairing, Sides};
 use crate::choice::Reason;
@@ -33,9 +35,20 @@ use crate::view::Candidate;
 const EPSILON: f64 = 1e-12;
 
 /// What each endpoint of one side costs, in the order of its places.
-struct Costs<'a> {
-    places: &'a [usize],
+#[derive(Clone)]
+pub(super) struct Costs<'a> {
+    places: Cow<'a, [usize]>,
     seconds: Vec<f64>,
+}
+
+/// What the parts of all plans cost.
+pub(super) struct Sheet<'a> {
+    pub(super) prefill: Costs<'a>,
+    pub(super) unified: Costs<'a>,
+    /// Decode endpoints that do all of it.
+    pub(super) bypass: Costs<'a>,
+    /// Decode endpoints that fetch, the transfer included.
+    pub(super) decode: Costs<'a>,
 }
 
 /// A plan that is within the tie, and what ties are broken by: tokens to compute, legs, requests in
@@ -55,32 +68,30 @@ pub(crate) fn cheapest(
     crowd: f64,
     rng: &mut Rng,
 ) -> Option<Paired> {
-    let estimate = |place: &usize| Estimate::of(query, &sides.candidates[*place]);
-    let of = |places| Costs::of(places, estimate, |e, mean| e.added(crowd) + e.turn(mean));
-    let prefill = Costs::of(sides.prefill, estimate, |e, mean| e.added(0.0) + e.turn(mean));
-    let unified = of(sides.unified);
-    let alone: &[usize] = if pairing.decode_computes() { sides.decode } else { &[] };
-    let bypass = of(alone).plus(|place| crowd * estimate(&place).own());
-    let fetching = |e: &Estimate, mean| e.fetching(crowd) + e.fetched().turn(mean);
-    let decode = Costs::of(sides.decode, estimate, fetching)
-        .plus(|place| transfer(query, &sides.candidates[place], pairing));
+    let Sheet { prefill, unified, bypass, decode } = Sheet::of(query, sides, pairing, crowd);
     if pairing.legs == Legs::Decode {
         let index = decode.pick(query, sides, tie_limit(decode.least()?), rng)?;
         return Some(paired(sides, PairPlan::Split, (index, None), decode.each().collect()));
     }
-    let split = prefill.least().zip(decode.least()).map(|(p, d)| p + d);
-    let lowest = [unified.least(), bypass.least(), split].into_iter().flatten();
+    let least_decode = decode.least();
+    // The least of those that can fetch from there.
+    let least_for = |p: usize| match least_decode {
+        Some(least) if sides.cut.is_empty() => least,
+        Some(_) => decode.among(&sides.fetching_from(p)).least().unwrap_or(f64::INFINITY),
+        None => f64::INFINITY,
+    };
+    let pairs = prefill.clone().plus(least_for);
+    let lowest = [unified.least(), bypass.least(), pairs.least()].into_iter().flatten();
     let limit = tie_limit(lowest.reduce(f64::min)?);
     let mut tied: Vec<Tied> = Vec::new();
     for whole in [&unified, &bypass] {
         let index = whole.pick(query, sides, limit, rng);
         tied.extend(index.map(|index| Tied::of(query, sides, (index, None))));
     }
-    if let Some(least) = decode.least()
-        && let Some(p) = prefill.pick(query, sides, limit - least, rng)
-        && let Some(d) = decode.pick(query, sides, limit - prefill.at(p), rng)
-    {
-        tied.push(Tied::of(query, sides, (d, Some(p))));
+    if let Some(p) = pairs.pick(query, sides, limit, rng) {
+        let to = sides.fetching_from(p);
+        let d = decode.among(&to).pick(query, sides, limit - prefill.at(p), rng);
+        tied.extend(d.map(|d| Tied::of(query, sides, (d, Some(p)))));
     }
     let best = tied.into_iter().reduce(|one, two| if two.key < one.key { two } else { one })?;
     let plan = match best.legs.1 {
@@ -90,19 +101,22 @@ pub(crate) fn cheapest(
         None => PairPlan::DecodeHolds,
     };
     // Of every candidate the cost of the best plan it is part of.
-    let (p, d) = (prefill.least(), decode.least());
-    let mut scores: Vec<(usize, f64)> = unified.each().collect();
-    scores.extend(prefill.each().map(|(at, cost)| (at, cost + d.unwrap_or(0.0))));
-    scores.extend(decode.each().map(|(at, cost)| {
-        let alone = bypass.at(at);
-        (at, p.map_or(alone, |p| alone.min(p + cost)))
-    }));
+    let least_prefill = prefill.least();
+    let least_from = |d: usize| match least_prefill {
+        Some(least) if sides.cut.is_empty() => least,
+        _ => {
+            let feeding = prefill.each().filter(|(p, _)| sides.fetching_from(*p).contains(&d));
+            feeding.map(|(_, cost)| cost).fold(f64::INFINITY, f64::min)
+        }
+    };
+    let mut scores: Vec<(usize, f64)> = unified.each().chain(pairs.each()).collect();
+    scores.extend(decode.each().map(|(d, cost)| (d, bypass.at(d).min(least_from(d) + cost))));
     Some(paired(sides, plan, best.legs, scores))
 }
 
 /// Seconds until a decode endpoint has what it lacks of a prompt that is computed.
 #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
-fn transfer(query: &Query<'_>, candidate: &Candidate, pairing: &Pairing) -> f64 {
+pub(super) fn transfer(query: &Query<'_>, candidate: &Candidate, pairing: &Pairing) -> f64 {
     let tokens = candidate.uncached(query.prompt_tokens) as f64;
     pairing.transfer_s + tokens / candidate.transfer_rate.max(1.0)
 }
@@ -121,6 +135,24 @@ fn paired(
     Paired { plan, index, prefill, reason, detail: "", considered, scores }
 }
 
+// === impl Sheet ===
+
+impl<'a> Sheet<'a> {
+    pub(super) fn of(query: &Query<'_>, sides: &Sides<'a>, pairing: &Pairing, crowd: f64) -> Self {
+        let estimate = |place: &usize| Estimate::of(query, &sides.candidates[*place]);
+        let of = |places| Costs::of(places, estimate, |e, mean| e.added(crowd) + e.turn(mean));
+        let alone: &[usize] = if pairing.decode_computes() { sides.decode } else { &[] };
+        let fetching = |e: &Estimate, mean| e.fetching(crowd) + e.fetched().turn(mean);
+        Self {
+            prefill: Costs::of(sides.prefill, estimate, |e, mean| e.added(0.0) + e.turn(mean)),
+            unified: of(sides.unified),
+            bypass: of(alone).plus(|place| crowd * estimate(&place).own),
+            decode: Costs::of(sides.decode, estimate, fetching)
+                .plus(|place| transfer(query, &sides.candidates[place], pairing)),
+        }
+    }
+}
+
 // === impl Costs ===
 
 impl<'a> Costs<'a> {
@@ -132,7 +164,8 @@ impl<'a> Costs<'a> {
     ) -> Self {
         let estimates: Vec<Estimate> = places.iter().map(estimate).collect();
         let mean = mean_work(&estimates);
-        Self { places, seconds: estimates.iter().map(|e| cost(e, mean)).collect() }
+        let seconds = estimates.iter().map(|e| cost(e, mean)).collect();
+        Self { places: Cow::Borrowed(places), seconds }
     }
 
     fn plus(mut self, more: impl Fn(usize) -> f64) -> Self {
@@ -142,16 +175,25 @@ impl<'a> Costs<'a> {
         self
     }
 
-    fn each(&self) -> impl Iterator<Item = (usize, f64)> {
+    /// Of these alone.
+    fn among(&self, places: &[usize]) -> Costs<'_> {
+        if places.len() == self.places.len() {
+            return Costs { places: Cow::Borrowed(&self.places), seconds: self.seconds.clone() };
+        }
+        let (places, seconds) = self.each().filter(|(place, _)| places.contains(place)).unzip();
+        Costs { places: Cow::Owned(places), seconds }
+    }
+
+    pub(super) fn each(&self) -> impl Iterator<Item = (usize, f64)> {
         self.places.iter().copied().zip(self.seconds.iter().copied())
     }
 
-    fn least(&self) -> Option<f64> {
+    pub(super) fn least(&self) -> Option<f64> {
         self.seconds.iter().copied().reduce(f64::min)
     }
 
     /// What the endpoint at this place costs, which is one of them.
-    fn at(&self, place: usize) -> f64 {
+    pub(super) fn at(&self, place: usize) -> f64 {
         self.each().find(|(known, _)| *known == place).map_or(f64::INFINITY, |(_, cost)| cost)
     }
 

@@ -1,5 +1,8 @@
 //! The candidates of a pool that splits requests, by what they can do.
 
+use std::borrow::Cow;
+
+use super::cut::{Cut, barred};
 use super::{Legs, Pairing, Role};
 use crate::select::{Members, eligible_word};
 use crate::slo::{Narrowed, Slo};
@@ -16,6 +19,21 @@ pub struct Sides<'a> {
     pub decode: &'a [usize],
     /// Who may do all of it.
     pub unified: &'a [usize],
+    /// Who hands over nothing to whom.
+    pub cut: &'a [Cut],
+}
+
+impl Sides<'_> {
+    /// The decode endpoints that can fetch from a prefill endpoint. All of them, where none is known
+    /// to: such a prefill endpoint is here as a last resort.
+    pub(super) fn fetching_from(&self, prefill: usize) -> Cow<'_, [usize]> {
+        if self.cut.is_empty() {
+            return Cow::Borrowed(self.decode);
+        }
+        let can = |decode: &usize| !barred(self.cut, prefill, *decode);
+        let left: Vec<usize> = self.decode.iter().copied().filter(can).collect();
+        if left.is_empty() { Cow::Borrowed(self.decode) } else { Cow::Owned(left) }
+    }
 }
 
 /// The same while stages narrow it.
@@ -30,13 +48,17 @@ impl SidesLeft {
     /// Every endpoint, whatever speaks against it.
     pub(crate) fn of_all(members: &Members<'_>) -> Self {
         let everybody = Members { exclusions: &[], ..*members };
-        Self::eligible(&everybody, &Pairing::default()).0
+        Self::eligible(&everybody, &Pairing::default(), &[]).0
     }
 
     /// Those nothing speaks against. Where nobody could answer, the ones with the least against them
     /// ([`crate::Exclusion::resort`]): but a prompt is computed by one that may fail only where it is to
-    /// answer, too.
-    pub(crate) fn eligible(members: &Members<'_>, pairing: &Pairing) -> (Self, &'static str) {
+    /// answer, too. Nor by one that can hand it over to nobody who may answer.
+    pub(crate) fn eligible(
+        members: &Members<'_>,
+        pairing: &Pairing,
+        cut: &[Cut],
+    ) -> (Self, &'static str) {
         let resort = |place: usize| members.resort(place);
         let of = |role: Role| {
             let all = members.candidates.iter().enumerate();
@@ -53,6 +75,7 @@ impl SidesLeft {
         let splits = pairing.legs == Legs::Any && !decode.is_empty();
         let mut prefill: Vec<usize> = of(Role::Prefill)
             .filter(|place| splits && members.exclusion(*place).is_none())
+            .filter(|place| decode.iter().any(|to| !barred(cut, *place, *to)))
             .collect();
         if splits && prefill.is_empty() && unified.is_empty() && !pairing.decode_computes() {
             // Nobody else can do it: one that fails is worth a try.
@@ -102,8 +125,8 @@ impl SidesLeft {
         if first.is_empty() { self.decode.clone() } else { first }
     }
 
-    pub(crate) fn of<'a>(&'a self, candidates: &'a [Candidate]) -> Sides<'a> {
+    pub(crate) fn of<'a>(&'a self, candidates: &'a [Candidate], cut: &'a [Cut]) -> Sides<'a> {
         let Self { prefill, decode, unified } = self;
-        Sides { candidates, prefill, decode, unified }
+        Sides { candidates, prefill, decode, unified, cut }
     }
 }

@@ -150,6 +150,15 @@ fn cheapest(
     Some(Choice { index, reason, scores, detail: "" })
 }
 
+/// What part of what is taken from answers in flight counts under a policy; `None` where it has no costs.
+pub(crate) fn crowd_of(policy: &str) -> Option<f64> {
+    match policy {
+        "latency" => Some(ANSWERS),
+        "ttft" => Some(CROWD),
+        _ => None,
+    }
+}
+
 /// Costs up to this tie with the lowest.
 pub(crate) fn tie_limit(lowest: f64) -> f64 {
     lowest + (lowest * TIE_RATIO).max(TIE_SECONDS)
@@ -164,14 +173,16 @@ pub(crate) fn mean_work(estimates: &[Estimate]) -> f64 {
 /// What one candidate would do with a request, in seconds.
 #[derive(Clone, Copy)]
 pub(crate) struct Estimate {
-    wait: f64,
-    own: f64,
+    /// Until what was sent there before is computed.
+    pub(crate) wait: f64,
+    /// It computes and fetches for the request.
+    pub(crate) own: f64,
     /// What it takes from others: its prefill, and reading its context.
-    share: f64,
+    pub(crate) share: f64,
     /// Computing the whole prompt.
     whole: f64,
-    in_flight: f64,
-    pressure: f64,
+    pub(crate) in_flight: f64,
+    pub(crate) pressure: f64,
     /// Work it was given lately.
     work: f64,
 }
@@ -197,11 +208,6 @@ impl Estimate {
         }
     }
 
-    /// Seconds it computes and fetches for the request.
-    pub(crate) fn own(&self) -> f64 {
-        self.own
-    }
-
     /// The same of a request whose prompt is computed elsewhere.
     pub(crate) fn fetched(self) -> Self {
         Self { own: 0.0, share: READING * self.whole, ..self }
@@ -209,7 +215,12 @@ impl Estimate {
 
     /// What such a request adds, but for the transfer: see [`crate::pair`].
     pub(crate) fn fetching(&self, crowd: f64) -> f64 {
-        self.fetched().added(crowd) + (self.pressure - 1.0) * OWN * self.own
+        self.fetched().added(crowd) + self.room()
+    }
+
+    /// What it waits for room for what it fetches.
+    pub(crate) fn room(&self) -> f64 {
+        (self.pressure - 1.0) * OWN * self.own
     }
 
     /// What the request adds, with this part of what is taken from answers in flight.

@@ -50,7 +50,10 @@ impl Again {
         let mut moment = Moment { now: Duration::from_micros(record.at_us), rng: &mut rng };
         let query = record.query.query(&keys);
         let decision = match &record.pairing {
-            Some(pairing) => self.selection.select_pair(&query, &members, pairing, &mut moment),
+            Some(pairing) => {
+                let cut = record.cuts();
+                self.selection.select_pair(&query, &members, pairing, &cut, &mut moment)
+            }
             None => self.selection.select(&query, &members, &mut moment),
         };
         if let Some(choice) = &record.choice {

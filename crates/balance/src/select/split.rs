@@ -1,18 +1,22 @@
 //! The stages of a pool that splits requests.
 
 use super::stages::{Narrowing, apply};
-use super::{Decision, Members, Run, Selection, pin};
+use super::{Decision, Members, Run, Selection, Stage, pin};
 use crate::choice::Reason;
-use crate::pair::{Legs, PairPlan, PairSelect, Paired, Pairing, Role, SidesLeft, least_loaded};
+use crate::pair::{
+    Cut, Legs, PairPlan, PairSelect, Paired, Pairing, Role, SidesLeft, least_loaded,
+};
 use crate::policy::{Moment, Policy};
 use crate::query::Query;
 use crate::slo::Slo;
 use crate::sticky::Pins;
+use crate::view::Candidate;
 
 /// One request on its way through the stages.
 struct Split<'a> {
     run: Run<'a>,
     pairing: &'a Pairing,
+    cut: &'a [Cut],
     left: SidesLeft,
 }
 
@@ -21,20 +25,22 @@ pub(super) fn select(
     selection: &mut Selection,
     query: &Query<'_>,
     members: &Members<'_>,
-    pairing: &Pairing,
+    (pairing, cut): (&Pairing, &[Cut]),
     moment: &mut Moment<'_>,
 ) -> Option<Decision> {
     let Selection { stages, shadow } = selection;
     let places = (0..members.candidates.len()).collect();
     let run = Run { query, members, places, notes: Vec::new() };
-    let mut split = Split { run, pairing, left: SidesLeft::of_all(members) };
+    let mut split = Split { run, pairing, cut, left: SidesLeft::of_all(members) };
     let (policy, paired) = stages.iter_mut().find_map(|stage| apply(stage, &mut split, moment))?;
     let shadow = shadow.as_mut().and_then(|(policy, rng)| {
         split.choose(policy.as_mut(), &mut Moment { now: moment.now, rng })
     });
-    // Where the prompt of a decode leg alone was computed, is not known here.
-    if pairing.legs != Legs::Decode {
-        pin(stages, query, members.candidates.get(paired.computes())?.id, moment);
+    let computes = members.candidates.get(paired.computes())?;
+    if split.may_pin(computes)
+        && !(computes.role == Role::Decode && split.is_pinned(stages, moment))
+    {
+        pin(stages, query, computes.id, moment);
     }
     let runner_up = paired.runner_up();
     let Paired { plan, index, prefill, reason, detail, considered, scores } = paired;
@@ -62,7 +68,7 @@ impl<'a> Narrowing<'a> for Split<'a> {
     }
 
     fn leave_eligible(&mut self) -> &'static str {
-        let (left, outcome) = SidesLeft::eligible(self.run.members, self.pairing);
+        let (left, outcome) = SidesLeft::eligible(self.run.members, self.pairing, self.cut);
         self.left = left;
         outcome
     }
@@ -79,6 +85,10 @@ impl<'a> Narrowing<'a> for Split<'a> {
         let (choice, outcome) = self.run().pinned(pins, moment);
         let Some(choice) = choice else { return (None, outcome) };
         let place = self.run.places.get(choice.index).copied();
+        let pinned = place.and_then(|place| self.run.members.candidates.get(place));
+        if pinned.is_some_and(|pinned| !self.may_pin(pinned)) {
+            return (None, "answers_only");
+        }
         match place.and_then(|place| self.completed(place, moment)) {
             Some((plan, index, prefill)) => {
                 let (considered, scores) = (vec![index], Vec::new());
@@ -91,14 +101,14 @@ impl<'a> Narrowing<'a> for Split<'a> {
     }
 
     fn choose(&mut self, policy: &mut dyn Policy, moment: &mut Moment<'_>) -> Option<Paired> {
-        let sides = self.left.of(self.run.members.candidates);
+        let sides = self.left.of(self.run.members.candidates, self.cut);
         if self.pairing.select == PairSelect::Cost
             && let Some(paired) = policy.pair(self.run.query, &sides, self.pairing, moment)
         {
             return Some(paired);
         }
         if self.pairing.legs == Legs::Decode {
-            let index = least_loaded(&sides, self.pairing, moment.rng)?;
+            let index = least_loaded(&sides, self.pairing, None, moment.rng)?;
             let (considered, scores) = (self.left.decode.clone(), Vec::new());
             let (plan, reason) = (PairPlan::Split, Reason::LeastLoad);
             return Some(Paired {
@@ -126,6 +136,35 @@ impl<'a> Narrowing<'a> for Split<'a> {
 }
 
 impl Split<'_> {
+    /// Whether conversations may be pinned there: where their prompts are computed. That a decode
+    /// endpoint computes is an exception, but for requests that are not split, and in pools that have
+    /// nobody else.
+    fn may_pin(&self, endpoint: &Candidate) -> bool {
+        match self.pairing.legs {
+            // Where the prompt of a decode leg alone was computed, is not known here.
+            Legs::Decode => false,
+            Legs::Whole => true,
+            Legs::Any => endpoint.role != Role::Decode || !self.others_compute(),
+        }
+    }
+
+    fn others_compute(&self) -> bool {
+        self.run.members.candidates.iter().any(|candidate| candidate.role != Role::Decode)
+    }
+
+    /// Whether the conversation has its place at an endpoint that is no decode endpoint.
+    fn is_pinned(&self, stages: &[Stage], moment: &Moment<'_>) -> bool {
+        let Some(session) = self.run.query.pin() else { return false };
+        let is_it = |id| {
+            let mut all = self.run.members.candidates.iter();
+            all.any(|candidate| candidate.id == id && candidate.role != Role::Decode)
+        };
+        stages.iter().any(|stage| match stage {
+            Stage::Stickiness(pins) => pins.get(session, moment.now).is_some_and(is_it),
+            _ => false,
+        })
+    }
+
     /// What is done where the endpoint at this place computes the prompt: the plan, who answers, and
     /// who computes the prompt where that is another.
     fn completed(
@@ -141,8 +180,8 @@ impl Split<'_> {
             Role::Decode => (PairPlan::DecodeHolds, place, None),
             Role::Prefill if self.pairing.legs != Legs::Any => return None,
             Role::Prefill => {
-                let sides = self.left.of(candidates);
-                let index = least_loaded(&sides, self.pairing, moment.rng)?;
+                let sides = self.left.of(candidates, self.cut);
+                let index = least_loaded(&sides, self.pairing, Some(place), moment.rng)?;
                 (PairPlan::Split, index, Some(place))
             }
         })

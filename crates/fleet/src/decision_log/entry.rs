@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvasir_balance::record::{DecisionRecord, Line, Made, OutcomeRecord};
-use kvasir_balance::{Blind, Candidate, Decision, Exclusion, Members, Pairing, Query};
+use kvasir_balance::{Blind, Candidate, Cut, Decision, Exclusion, Members, Pairing, Query};
 
 use super::Account;
 use crate::endpoint::Endpoint;
@@ -58,6 +58,7 @@ pub(crate) struct Noted {
     exclusions: Vec<Option<Exclusion>>,
     first_attempt: bool,
     pairing: Option<Pairing>,
+    cut: Vec<Cut>,
     decision: Option<Decision>,
 }
 
@@ -90,7 +91,7 @@ impl Noted {
         query: &Query<'_>,
         keys: Option<Arc<PromptKeys>>,
         members: &Members<'_>,
-        pairing: Option<Pairing>,
+        pairing: Option<(&Pairing, &[Cut])>,
         decision: Option<&Decision>,
     ) -> Self {
         Self {
@@ -104,7 +105,8 @@ impl Noted {
             candidates: members.candidates.to_vec(),
             exclusions: members.exclusions.to_vec(),
             first_attempt: members.first_attempt,
-            pairing,
+            pairing: pairing.map(|(pairing, _)| *pairing),
+            cut: pairing.map(|(_, cut)| cut.to_vec()).unwrap_or_default(),
             decision: decision.cloned(),
         }
     }
@@ -126,13 +128,15 @@ impl Noted {
             seed: self.made.seed,
         };
         let decision = self.decision.as_ref();
-        DecisionRecord::new(made, &query, &members, &names, decision).split_by(self.pairing)
+        let record = DecisionRecord::new(made, &query, &members, &names, decision);
+        record.split_by(self.pairing).cut_by(&self.cut)
     }
 
     fn cost(&self) -> usize {
         let keys = self.keys.iter().flat_map(|keys| &keys.prompts).map(|chain| chain.keys.len());
         size_of::<Self>()
             + self.candidates.len() * (size_of::<Candidate>() + size_of::<Option<Exclusion>>())
+            + self.cut.len() * size_of::<Cut>()
             + keys.sum::<usize>() * size_of::<u64>()
             + self.decision.iter().map(|decision| 16 * decision.considered.len()).sum::<usize>()
     }

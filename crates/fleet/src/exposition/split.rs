@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::engines::one_each;
 use super::{header, labels, sample};
 use crate::endpoint::Endpoint;
 use crate::lease::LeaseCounts;
@@ -44,6 +45,31 @@ pub(super) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Ar
         header(page, name, kind, help);
         for ((endpoint, rank), counts) in endpoints.iter().zip(&ranks).zip(&counts) {
             sample(page, name, &labels(endpoint.url(), rank.as_deref()), get(counts));
+        }
+    }
+    let engines = one_each(endpoints);
+    let name = "pd_failed_hand_overs_total";
+    header(page, name, "counter", "Hand-overs that failed, by the engine's part in them.");
+    for endpoint in &engines {
+        for (part, count) in endpoint.engine().hand_over_counts().failures() {
+            let labels = [("endpoint", endpoint.url()), ("part", part.as_str())];
+            sample(page, name, &labels, count as f64);
+        }
+    }
+    let name = "pd_faults_total";
+    header(page, name, "counter", "How often the engine, or a link of it, was found at fault.");
+    for endpoint in &engines {
+        for (fault, count) in endpoint.engine().hand_over_counts().blames() {
+            let labels = [("endpoint", endpoint.url()), ("fault", fault.as_str())];
+            sample(page, name, &labels, count as f64);
+        }
+    }
+    let name = "pd_left_out";
+    header(page, name, "gauge", "1 while the engine hands nothing over; links that do not.");
+    for endpoint in &engines {
+        for (fault, count) in endpoint.engine().hand_overs().left_out(endpoint.url()) {
+            let labels = [("endpoint", endpoint.url()), ("fault", fault.as_str())];
+            sample(page, name, &labels, count as f64);
         }
     }
     let name = "pool_split";

@@ -120,6 +120,23 @@ impl LoadCounters {
         Part { alone, due }
     }
 
+    /// It has this to compute after all, of which nothing was known when it was sent. To be said before
+    /// its answer begins.
+    pub(super) fn grows(&self, work: Work, part: &mut Part, now: Instant) {
+        let (age, computed) = (self.age(now), work.computed);
+        let ends = work.prefill_ends_after.and_then(|after| now.checked_add(after));
+        let mut hand = self.hand.lock();
+        part.alone = hand.unanswered == 0;
+        hand.recent.add(computed, 0, age);
+        hand.unanswered += computed;
+        hand.queued += computed;
+        part.due = ends.map(|at| (at, hand.next));
+        if let Some(due) = part.due {
+            hand.next += 1;
+            hand.due.insert(due, computed);
+        }
+    }
+
     /// Its answer begins, or will not. To be said once.
     pub(super) fn answered(&self, work: Work, part: &Part) {
         let mut hand = self.hand.lock();

@@ -136,8 +136,8 @@ impl Pool {
         self.choose_among(model, evidence, tried, (Some(owner), Legs::Whole))
     }
 
-    /// [`choose`](Self::choose) among the decode endpoints, for a prompt that is computed already and
-    /// whose KV the endpoint fetches: `reservation` is the decode leg's. Nothing is learned of it by
+    /// [`choose`](Self::choose) among the decode endpoints, for a prompt that is computed already at
+    /// `from`, and whose KV the endpoint fetches: `reservation` is the decode leg's. Nothing is learned of it by
     /// policies, and no conversation pinned.
     ///
     /// # Errors
@@ -147,11 +147,12 @@ impl Pool {
         model: &str,
         evidence: &Evidence,
         tried: &[Arc<Endpoint>],
+        from: &Endpoint,
     ) -> Result<Chosen, NoRoom> {
         if !self.has_sides() {
             return Err(NoRoom::Nobody);
         }
-        self.choose_among(model, evidence, tried, (None, Legs::Decode))
+        self.choose_among(model, evidence, tried, (Some(from), Legs::Decode))
     }
 
     fn choose_among(
@@ -159,8 +160,12 @@ impl Pool {
         model: &str,
         evidence: &Evidence,
         tried: &[Arc<Endpoint>],
-        (owner, legs): (Option<&Endpoint>, Legs),
+        (other, legs): (Option<&Endpoint>, Legs),
     ) -> Result<Chosen, NoRoom> {
+        let (owner, from) = match legs {
+            Legs::Decode => (None, other),
+            Legs::Any | Legs::Whole => (other, None),
+        };
         // What an engine has stored, it goes on from whatever its role.
         let protocol = self.pool_protocol(&evidence.endpoints);
         let pairing = if owner.is_some() { None } else { self.pairing(legs, protocol) };
@@ -186,7 +191,9 @@ impl Pool {
                 Some(Legs::Whole) => !evidence.computes_nothing && self.only_fetches(member),
                 Some(Legs::Any | Legs::Decode) => !self.transfers(member, protocol),
             };
-            if has_no_part {
+            let fetches_nothing =
+                |from: &Endpoint| member.engine().hand_overs().is_cut(from, member);
+            if has_no_part || from.is_some_and(fetches_nothing) {
                 return Some(Exclusion::NoTransfer);
             }
             self.exclusion_of(member, model, owner.is_some())
@@ -218,7 +225,9 @@ impl Pool {
             limits.exclude(&evidence.endpoints, &candidates, tokens, legs, &mut exclusions)?;
         }
         let members = Members { candidates: &candidates, exclusions: &exclusions, first_attempt };
-        let chosen = state.select(&query, &members, pairing.as_ref(), clock);
+        let cut = self.cuts(&evidence.endpoints, pairing.as_ref());
+        let pairing = pairing.as_ref().map(|pairing| (pairing, &cut[..]));
+        let chosen = state.select(&query, &members, pairing, clock);
         let id = state.decisions();
         state.note(|made| {
             let logged = keys.filter(|_| self.state.selecting.reads_keys()).cloned();

@@ -7,6 +7,7 @@ use kvasir_inventory::Inventory;
 use parking_lot::Mutex;
 
 use crate::by_name::ByName;
+use crate::hand_over::{HandOverCounts, HandOvers};
 use crate::health::Health;
 use crate::load::LoadCounters;
 use crate::pending::PendingPrefixes;
@@ -29,6 +30,9 @@ pub(crate) struct Shared {
     pub(crate) carried_extras: Arc<ByName<AtomicBool>>,
     /// How often the trust in their events changed, by URL.
     pub(crate) trust_changes: Arc<ByName<TrustChanges>>,
+    /// How their hand-overs of KV went, and what is counted of them, by URL.
+    pub(crate) hand_overs: Arc<HandOvers>,
+    pub(crate) hand_over_counts: Arc<ByName<HandOverCounts>>,
     /// Endpoints that are none any more and still have requests.
     pub(crate) retired: Arc<Retired>,
 }
@@ -43,6 +47,8 @@ impl Shared {
             healths: Arc::default(),
             carried_extras: Arc::default(),
             trust_changes: Arc::default(),
+            hand_overs: Arc::default(),
+            hand_over_counts: Arc::default(),
             retired: Arc::default(),
         }
     }

@@ -11,7 +11,7 @@ use super::choice::PrefillSide;
 use crate::endpoint::Endpoint;
 use crate::evidence::Evidence;
 use crate::health::Standing;
-use crate::load::{Reservation, Work};
+use crate::load::{Alone, Reservation, Work};
 use crate::parity::{Prediction, Unjudged};
 use crate::transfer::Fetch;
 
@@ -44,9 +44,7 @@ impl<'a> Side<'a> {
 
     /// The claim of a request that is served there as a whole.
     pub(super) fn reserve(&self, standing: Standing) -> Reservation {
-        let takes = || prefill_takes(self.candidate, self.evidence);
-        let prefill_ends_after = self.evidence.answered_whole.then(takes);
-        self.reserve_for(Work { prefill_ends_after, ..self.work() }, standing)
+        self.reserve_for(self.whole_work(), standing)
     }
 
     /// The claim of a prefill leg: its answer comes with the first token.
@@ -61,7 +59,9 @@ impl<'a> Side<'a> {
         let prompt = self.evidence.prompt_tokens;
         let work = Work { prompt, ..Work::default() };
         let reservation = Reservation::new(Arc::clone(self.member), work, None, None, standing);
-        reservation.fetching(Fetch::new(self.candidate.uncached(prompt), fixed))
+        let keys = self.evidence.keys(self.place).cloned();
+        let alone = Alone { work: self.whole_work(), keys };
+        reservation.fetching(Fetch::new(self.candidate.uncached(prompt), fixed), alone)
     }
 
     /// Its part in a decision.
@@ -74,6 +74,11 @@ impl<'a> Side<'a> {
             cost,
             prediction: self.prediction,
         }
+    }
+
+    fn whole_work(&self) -> Work {
+        let takes = || prefill_takes(self.candidate, self.evidence);
+        Work { prefill_ends_after: self.evidence.answered_whole.then(takes), ..self.work() }
     }
 
     fn work(&self) -> Work {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvasir_balance::{Legs, Pairing, Role};
+use kvasir_balance::{Cut, Legs, Pairing, Role};
 
 use super::Pool;
 use crate::endpoint::Endpoint;
@@ -62,6 +62,14 @@ impl Pool {
         let fetch_only = protocol == Some(Protocol::Sglang);
         let pairing = Pairing { select: split.select, transfer_s, legs, fetch_only };
         (!self.roles.is_empty()).then_some(pairing)
+    }
+
+    /// Who hands over nothing now, of a request that may be split.
+    pub(super) fn cuts(&self, members: &[Arc<Endpoint>], pairing: Option<&Pairing>) -> Vec<Cut> {
+        if pairing.is_none_or(|pairing| pairing.legs != Legs::Any) {
+            return Vec::new();
+        }
+        self.shared.hand_overs.cuts(members, |member| self.role(member))
     }
 
     /// What prefill endpoints speak: the first that says.

@@ -32,16 +32,17 @@ impl Tries<'_> {
         let evidence = if self.split.whole.is_some() { evidence.not_split() } else { evidence };
         let evidence = if self.may_try_the_gone() { evidence.sent_nowhere() } else { evidence };
         let model = &self.plan.model;
-        match owner(self.plan, pool, &evidence, tried) {
-            None | Some(Err(NoRoom::Nobody)) if self.split.has_hand() => {
-                match pool.choose_decode(model, &evidence, tried) {
+        let from = self.split.live_hand();
+        match (owner(self.plan, pool, &evidence, tried), from) {
+            (None | Some(Err(NoRoom::Nobody)), Some(from)) => {
+                match pool.choose_decode(model, &evidence, tried, from) {
                     // Somebody may be there who can do all of it.
                     Err(NoRoom::Nobody) => pool.choose(model, &evidence.not_split(), tried),
                     found => found,
                 }
             }
-            None | Some(Err(NoRoom::Nobody)) => pool.choose(model, &evidence, tried),
-            Some(found) => found,
+            (None | Some(Err(NoRoom::Nobody)), None) => pool.choose(model, &evidence, tried),
+            (Some(found), _) => found,
         }
     }
 
@@ -55,7 +56,8 @@ impl Tries<'_> {
     /// takes a moment. Else it is asked all the same, and says itself what it thinks of it: it may
     /// have meant another client.
     pub(super) async fn when_not_busy(&mut self, chosen: Chosen) -> Option<Chosen> {
-        let busy = chosen.reservation.endpoint().back_pressure();
+        let claims = chosen.prefill.iter().chain([&chosen.reservation]);
+        let busy = claims.filter_map(|claim| claim.endpoint().back_pressure()).max();
         let Some(time) = busy.filter(|time| self.is_worth_waiting(*time)) else {
             return Some(chosen);
         };

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 use http::StatusCode;
 use http::response::Parts;
-use kvasir_fleet::{Decision, PairPlan, PrefillSide, Protocol, Reservation, Role, SplitSettings};
+use kvasir_fleet::{
+    Decision, Endpoint, PairPlan, PrefillSide, Protocol, Reservation, Role, SplitSettings,
+};
 use kvasir_upstream::{Started, root_cause};
 
 use super::sending::Asked;
@@ -44,9 +46,10 @@ pub(super) struct Split {
 }
 
 impl Split {
-    /// Whether a decode engine can go on from what was computed.
-    pub(super) fn has_hand(&self) -> bool {
-        self.hand.as_ref().is_some_and(Handed::is_live)
+    /// The engine from whose blocks a decode engine can go on.
+    pub(super) fn live_hand(&self) -> Option<&Endpoint> {
+        let hand = self.hand.as_ref().filter(|hand| hand.is_live())?;
+        Some(&**hand.lease.endpoint())
     }
 
     /// Whether the engine that failed may be asked once more, for all of it.
@@ -212,7 +215,10 @@ impl Tries<'_> {
                     None => self.params_missing(),
                 }
             }
-            Prefilled::Missing => self.params_missing(),
+            Prefilled::Missing => {
+                reservation.handed_nothing();
+                self.params_missing()
+            }
         }
     }
 
@@ -242,6 +248,11 @@ impl Tries<'_> {
         let asked = Asked { body: &body, leg: Some(Leg::Decode), limit };
         let taken = self.taken;
         let Some(started) = self.ask(&mut reservation, &decision, asked).await else {
+            // What is not streamed may just be long.
+            let is_late = |(code, _): &(&str, String)| *code == Leg::Decode.timeout();
+            if self.log.stream && self.late.as_ref().is_some_and(is_late) {
+                reservation.could_not_fetch_from(hand.lease.endpoint());
+            }
             self.keep_hand(hand, self.taken == taken);
             return None;
         };
@@ -252,6 +263,7 @@ impl Tries<'_> {
         let status = head.status;
         if status.is_success() {
             Leg::Decode.took(began);
+            reservation.has_fetched_from(hand.lease.endpoint());
             let ride = Ride { cached: hand.cached, both: None };
             hand.lease.fetched();
             let mut answered = self.answer((head, first, rest), reservation, decision).await?;
@@ -260,9 +272,12 @@ impl Tries<'_> {
         }
         match Cause::of(status) {
             Some(cause) => {
-                self.keep_hand(hand, cause == Cause::Busy);
                 // Engines say so where they could not fetch the blocks.
                 self.split.here = status == StatusCode::INTERNAL_SERVER_ERROR;
+                if self.split.here {
+                    reservation.could_not_fetch_from(hand.lease.endpoint());
+                }
+                self.keep_hand(hand, cause == Cause::Busy);
             }
             // The request's own fault.
             None => drop(hand),

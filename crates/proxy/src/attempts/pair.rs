@@ -74,6 +74,7 @@ impl Tries<'_> {
                 self.leg_failed(Arc::clone(&endpoint), &failure, began.elapsed(), Leg::Decode);
                 self.abort(Leg::Prefill);
                 if !is_its_own {
+                    decode.could_not_fetch_from(&at);
                     self.suspect(&at, &endpoint);
                 }
                 return None;
@@ -89,6 +90,7 @@ impl Tries<'_> {
             if computed || !started.head.status.is_server_error() {
                 return self.answered(started, decode, decision).await;
             }
+            decode.could_not_fetch_from(&at);
             let endpoint = Arc::clone(decode.endpoint());
             let Started { head, first, rest } = started;
             let begun = (head, first, Some(rest));
@@ -99,6 +101,7 @@ impl Tries<'_> {
             return answered;
         }
         Leg::Decode.took(began);
+        decode.has_fetched_from(&at);
         let mut answered = self.answered(started, decode, decision).await?;
         answered.ride = Some(Ride { cached: None, both: Some(companion) });
         Some(answered)

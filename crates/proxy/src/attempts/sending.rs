@@ -46,6 +46,7 @@ impl Tries<'_> {
         decision: Decision,
     ) -> Option<Answered> {
         self.split.recompute_here();
+        reservation.computes_prompt();
         let body = self.plan.body.clone();
         let asked = Asked { body: &body, leg: None, limit: None };
         let started = self.ask(&mut reservation, &decision, asked).await?;
@@ -83,7 +84,11 @@ impl Tries<'_> {
                 Some(started)
             }
             Err(failure) => {
-                self.fault(reservation, &failure);
+                // A late decode leg may wait for what the prefill engine does not send.
+                let waits = leg == Some(Leg::Decode) && self.log.stream;
+                if !waits || failure.phase() != Phase::FirstData {
+                    self.fault(reservation, &failure);
+                }
                 self.failed(endpoint, &failure, began.elapsed(), leg);
                 None
             }

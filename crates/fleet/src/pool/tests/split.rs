@@ -16,7 +16,7 @@ use crate::spec::Part;
 use crate::split::{Protocol, SplitSettings, SplitState};
 use Role::{Decode, Prefill, Unified};
 
-fn scene(roles: &[Role]) -> Scene {
+pub(super) fn scene(roles: &[Role]) -> Scene {
     let scene = Scene::new(u16::try_from(roles.len()).unwrap(), Some(true));
     for (ranks, role) in scene.engines.iter().zip(roles) {
         ranks.engine().set_part(Part { role: *role, ..Part::default() });
@@ -39,19 +39,19 @@ fn nixl() -> Option<SplitSettings> {
     })
 }
 
-fn splitting(scene: &Scene) -> Pool {
+pub(super) fn splitting(scene: &Scene) -> Pool {
     scene.pool(PolicyKind::Latency).with_split(nixl(), roles(scene))
 }
 
-fn ask(pool: &Pool, prompt: &[Vec<u32>]) -> Result<Chosen, NoRoom> {
+pub(super) fn ask(pool: &Pool, prompt: &[Vec<u32>]) -> Result<Chosen, NoRoom> {
     pool.choose("m", &pool.evidence(&plain(prompt)), &[])
 }
 
-fn plan(pool: &Pool, prompt: &[Vec<u32>]) -> Option<PairPlan> {
+pub(super) fn plan(pool: &Pool, prompt: &[Vec<u32>]) -> Option<PairPlan> {
     ask(pool, prompt).unwrap().decision.plan
 }
 
-fn prompt() -> Vec<Vec<u32>> {
+pub(super) fn prompt() -> Vec<Vec<u32>> {
     vec![(0..4_000).collect()]
 }
 
@@ -210,7 +210,7 @@ fn who_hands_over_in_an_unknown_way_computes_for_nobody() {
 }
 
 /// The same, of `SGLang`'s engines.
-fn fetching(scene: &Scene) -> Pool {
+pub(super) fn fetching(scene: &Scene) -> Pool {
     let settings = nixl().map(|split| SplitSettings { protocol: Protocol::Sglang, ..split });
     scene.pool(PolicyKind::Latency).with_split(settings, roles(scene))
 }
@@ -265,13 +265,16 @@ fn one_leg_alone_can_be_chosen() {
     assert_eq!((whole.decision.plan, whole.prefill.is_none()), (Some(PairPlan::NoPrefill), true));
     assert_eq!(d.queued_prefill_tokens(), 4_000);
     drop(whole);
-    let decode = pool.choose_decode("m", &evidence, &[]).unwrap();
+    let decode = pool.choose_decode("m", &evidence, &[], &scene.endpoint(0)).unwrap();
     assert_eq!((decode.decision.plan, decode.prefill.is_none()), (Some(PairPlan::Split), true));
     assert_eq!((d.in_flight(), d.queued_prefill_tokens()), (1, 0));
-    let tried = pool.choose_decode("m", &evidence, &[d]);
+    let tried = pool.choose_decode("m", &evidence, &[d], &scene.endpoint(0));
     assert_eq!(tried.unwrap_err(), NoRoom::Nobody);
     let plain_pool = scene.pool(PolicyKind::Latency);
-    assert_eq!(plain_pool.choose_decode("m", &evidence, &[]).unwrap_err(), NoRoom::Nobody);
+    assert_eq!(
+        plain_pool.choose_decode("m", &evidence, &[], &scene.endpoint(0)).unwrap_err(),
+        NoRoom::Nobody
+    );
 }
 
 #[test]

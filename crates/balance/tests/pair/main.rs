@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at once")]
 
+mod conversations;
+mod model;
+
 use std::time::Duration;
 
 use kvasir_balance::{
-    Candidate, Decision, EndpointId, Exclusion, Legs, Load, Members, Moment, Outcome, PairPlan,
-    PairSelect, Pairing, PolicyKind, PolicySpec, Query, Rng, Role, SelectionSpec, StickyOptions,
+    Candidate, Cut, Decision, EndpointId, Exclusion, Legs, Load, Members, Moment, PairPlan,
+    PairSelect, Pairing, PolicyKind, Query, Rng, Role, SelectionSpec,
 };
 use kvasir_inventory::{Overlap, Tier, Trust};
 
@@ -31,11 +34,12 @@ struct Pool {
     spec: SelectionSpec,
     pairing: Pairing,
     exclusions: Vec<Option<Exclusion>>,
+    cut: Vec<Cut>,
 }
 
 impl Pool {
     fn of(policy: PolicyKind, pairing: Pairing) -> Self {
-        Self { spec: SelectionSpec::of(policy), pairing, exclusions: Vec::new() }
+        Self { spec: SelectionSpec::of(policy), pairing, exclusions: Vec::new(), cut: Vec::new() }
     }
 
     fn without(exclusions: &[Option<Exclusion>]) -> Self {
@@ -51,7 +55,7 @@ impl Pool {
         let members = Members { candidates: &candidates, exclusions, first_attempt };
         let query = Query { prompt_tokens: 8_000, ..Query::default() };
         let mut moment = Moment { now: NOW, rng: &mut Rng::new(3) };
-        self.spec.build(1).select_pair(&query, &members, &self.pairing, &mut moment)
+        self.spec.build(1).select_pair(&query, &members, &self.pairing, &self.cut, &mut moment)
     }
 
     /// The plan, who computes the prompt, and who answers.
@@ -181,156 +185,88 @@ fn a_limit_for_the_first_token_holds_on_each_side() {
 }
 
 #[test]
-fn a_conversation_stays_where_its_prompts_are_computed() {
-    let mut rows = vec![busy(P, 0), busy(P, 0), busy(D, 1), busy(D, 0)];
-    for (place, candidate) in (0..).zip(&mut rows) {
-        candidate.id = EndpointId(place);
+fn who_is_busy_is_not_waited_for_where_others_can_compute() {
+    use Exclusion::BackPressure;
+    for policy in [PolicyKind::Latency, PolicyKind::LeastLoad] {
+        let pool =
+            |pairing| Pool { exclusions: vec![Some(BackPressure)], ..Pool::of(policy, pairing) };
+        let rows = [holds(P, 8_000), holds(D, 0)];
+        assert_eq!(pool(COST).plan(&rows), Some((PairPlan::NoPrefill, 1, 1)), "{policy:?}");
+        let rows = [holds(P, 8_000), holds(D, 0), holds(U, 8_000)];
+        assert_eq!(pool(COST).plan(&rows), Some((PairPlan::Unified, 2, 2)), "{policy:?}");
+        // Where decode endpoints compute nothing, the busy one is asked all the same.
+        let fetching = Pairing { fetch_only: true, ..COST };
+        let rows = [holds(P, 0), holds(D, 0)];
+        assert_eq!(pool(fetching).plan(&rows), Some((PairPlan::Split, 0, 1)), "{policy:?}");
     }
-    let spec = SelectionSpec {
-        sticky: Some(StickyOptions::default()),
-        ..SelectionSpec::of(PolicySpec::RoundRobin)
-    };
-    let mut selection = spec.build(1);
-    let query = Query { prompt_tokens: 8_000, session: Some(7), ..Query::default() };
-    let mut ask = |exclusions: &[Option<Exclusion>]| {
-        let members = Members { candidates: &rows, exclusions, first_attempt: true };
-        let mut moment = Moment { now: NOW, rng: &mut Rng::new(1) };
-        let decision = selection.select_pair(&query, &members, &COST, &mut moment).unwrap();
-        let endpoint = EndpointId(decision.computes() as u64);
-        selection.observe(&Outcome { query: &query, endpoint, answered: true, now: NOW });
-        (decision.policy, decision.prefill, decision.index)
-    };
-    assert_eq!(ask(&[]), ("round_robin", Some(0), 3));
-    assert_eq!(ask(&[]), ("sticky", Some(0), 3));
-    assert_eq!(ask(&[Some(Exclusion::Draining)]), ("sticky", Some(0), 3));
-    // Without anybody to answer it is no good.
-    let (disabled, gone) = (Some(Exclusion::Disabled), Some(Exclusion::Tried));
-    assert_eq!(ask(&[None, None, disabled, None]), ("sticky", Some(0), 3));
-    assert_eq!(ask(&[gone, None, None, None]), ("round_robin", Some(1), 3));
 }
 
-mod model {
-    //! The costs, pair by pair, as the documentation has them.
-
-    use kvasir_balance::{Candidate, Exclusion, Load, Pairing, Role};
-    use proptest::prelude::*;
-
-    use super::{COST, Overlap, Pool, Tier, Trust};
-
-    /// (wait, own, whole, pressure, work) in seconds.
-    fn terms(c: &Candidate) -> (f64, f64, f64, f64, f64) {
-        let cached = f64::from(c.overlap.resident() + c.pending).min(8_000.0);
-        let own = (8_000.0 - cached) / c.prefill_rate;
-        let over = (c.load.kv_usage.unwrap_or(0.0) - 0.9) / 0.1;
-        let wait = c.load.queued_prefill_tokens as f64 / c.prefill_rate;
-        let work = c.load.recent_work / c.prefill_rate;
-        (wait, own, 8_000.0 / c.prefill_rate, 1.0 + over.clamp(0.0, 1.0), work)
+#[test]
+fn what_is_cut_is_gone_round() {
+    use Cut::{Decode, Link, Prefill};
+    let rows = [holds(P, 8_000), holds(P, 0), holds(D, 0), busy(D, 1)];
+    let split = |prefill, decode| Some((PairPlan::Split, prefill, decode));
+    let link = |prefill, decode| Link { prefill, decode };
+    for policy in [PolicyKind::Latency, PolicyKind::PreciseCacheAware] {
+        let cut = |cut: &[Cut]| Pool { cut: cut.to_vec(), ..Pool::of(policy, COST) }.plan(&rows);
+        assert_eq!(cut(&[]), split(0, 2), "{policy:?}");
+        assert_eq!(cut(&[Prefill(0)]), split(1, 2), "{policy:?}");
+        assert_eq!(cut(&[Decode(2)]), split(0, 3), "{policy:?}");
+        assert_eq!(cut(&[link(0, 2)]), split(0, 3), "{policy:?}");
+        assert_eq!(cut(&[link(0, 2), link(0, 3)]), split(1, 2), "{policy:?}");
+        // Decode endpoints compute then, also those that can fetch from nobody.
+        let (plan, computes, index) = cut(&[Decode(2), Decode(3)]).unwrap();
+        assert_eq!((plan, computes), (PairPlan::NoPrefill, index), "{policy:?}");
+        assert_eq!(cut(&[Prefill(0), Prefill(1)]).unwrap().0, PairPlan::NoPrefill, "{policy:?}");
+        // Where they cannot, what failed is tried.
+        let fetching = Pairing { fetch_only: true, ..COST };
+        let all = vec![Prefill(0), Prefill(1)];
+        let pool = Pool { cut: all, ..Pool::of(policy, fetching) };
+        assert_eq!(pool.plan(&rows), split(0, 2), "{policy:?}");
     }
+}
 
-    fn turn(c: &Candidate, share: f64, mean: f64) -> f64 {
-        let (_, _, whole, _, work) = terms(c);
-        let shares = (4.0 * (work - mean) / (mean + 2.0)).clamp(-1.0, 4.0) * share;
-        shares + (0.05 * (work - mean).max(0.0)).min(2.5 * whole)
+/// `disaggregated_route` of `ExaMLOps` E4: `queue + 10 * kv + latency_ms / 100`, the least wins.
+#[test]
+fn e4_scores_are_those_of_its_description() {
+    let decode = |waiting: u32, kv_usage: f64, ttft_ms: f64| Candidate {
+        load: Load {
+            in_flight: 7,
+            waiting: Some(waiting),
+            kv_usage: Some(kv_usage),
+            ..Load::default()
+        },
+        ttft_ms: Some(ttft_ms),
+        ..holds(D, 0)
+    };
+    let pool = Pool::of(PolicyKind::LeastLoad, Pairing { select: PairSelect::E4, ..COST });
+    let table = [
+        // One queued request is a tenth of the cache, or 100 ms.
+        ([(3, 0.0, 0.0), (0, 0.2, 0.0)], 2),
+        ([(1, 0.0, 0.0), (0, 0.2, 0.0)], 1),
+        ([(1, 0.0, 0.0), (0, 0.0, 99.0)], 2),
+        ([(1, 0.0, 0.0), (0, 0.0, 101.0)], 1),
+        // 2 + 2.5 + 3.5 = 8.0 and 0 + 8 + 0.1 = 8.1.
+        ([(2, 0.25, 350.0), (0, 0.8, 10.0)], 1),
+        // 9 and 0.9 · 10 + 0.5 = 9.5.
+        ([(9, 0.0, 0.0), (0, 0.9, 50.0)], 1),
+    ];
+    for (sides, wanted) in table {
+        let [one, other] = sides.map(|(waiting, kv, ms)| decode(waiting, kv, ms));
+        let rows = [holds(P, 0), one, other];
+        assert_eq!(pool.plan(&rows), Some((PairPlan::Split, 0, wanted)), "{sides:?}");
     }
-
-    fn whole(c: &Candidate, mean: f64) -> f64 {
-        let (wait, own, whole, pressure, _) = terms(c);
-        let (share, n) = (own + 0.1 * whole, f64::from(c.load.in_flight));
-        let bypass = if c.role == Role::Decode { 0.6 * own } else { 0.0 };
-        pressure * (1.75 * wait + 2.5 * own) + 0.6 * n * share + turn(c, share, mean) + bypass
-    }
-
-    fn split(p: &Candidate, d: &Candidate, means: (f64, f64), pairing: &Pairing) -> f64 {
-        let (wait, own, whole, pressure, _) = terms(p);
-        let prefill = pressure * (1.75 * wait + 2.5 * own) + turn(p, own + 0.1 * whole, means.0);
-        let (wait, own, whole, pressure, _) = terms(d);
-        let lacks = own * d.prefill_rate;
-        let transfer = pairing.transfer_s + lacks / d.transfer_rate;
-        let (share, n) = (0.1 * whole, f64::from(d.load.in_flight));
-        let room = (pressure - 1.0) * 2.5 * own;
-        prefill
-            + transfer
-            + pressure * 1.75 * wait
-            + room
-            + 0.6 * n * share
-            + turn(d, share, means.1)
-    }
-
-    /// What every plan costs: who answers, and who computes the prompt for it.
-    pub(super) fn plans(
-        rows: &[Candidate],
-        exclusions: &[Option<Exclusion>],
-    ) -> Vec<(f64, usize, Option<usize>)> {
-        let of = |role| -> Vec<usize> {
-            (0..rows.len())
-                .filter(|at| rows[*at].role == role && exclusions[*at].is_none())
-                .collect()
-        };
-        let mean = |side: &[usize]| {
-            side.iter().map(|at| terms(&rows[*at]).4).sum::<f64>() / side.len().max(1) as f64
-        };
-        let (prefill, decode, unified) = (of(Role::Prefill), of(Role::Decode), of(Role::Unified));
-        let means = (mean(&prefill), mean(&decode));
-        let mut plans = Vec::new();
-        plans.extend(decode.iter().map(|d| (whole(&rows[*d], means.1), *d, None)));
-        plans.extend(unified.iter().map(|u| (whole(&rows[*u], mean(&unified)), *u, None)));
-        for p in &prefill {
-            let cost = |d: usize| split(&rows[*p], &rows[d], means, &COST);
-            plans.extend(decode.iter().map(|d| (cost(*d), *d, Some(*p))));
-        }
-        plans
-    }
-
-    prop_compose! {
-        fn endpoint()(
-            role in prop::sample::select(&Role::ALL[..]),
-            (resident, pending) in (0_u32..8_000, 0_u32..2_000),
-            (in_flight, queued) in (0_u32..40, 0_u64..30_000),
-            (recent_work, kv_usage) in (0.0..200_000.0, prop::option::of(0.0..1.0)),
-            prefill_rate in 2_000.0..20_000.0,
-            transfer_rate in 5_000.0..400_000.0,
-        ) -> Candidate {
-            let mut overlap = Overlap::default();
-            overlap.add(Tier::Device, resident);
-            let queued_prefill_tokens = queued;
-            let load = Load { in_flight, queued_prefill_tokens, recent_work, waiting: None, kv_usage };
-            let trust = Trust::Exact;
-            Candidate {
-                role, overlap, pending, trust, load, prefill_rate, transfer_rate,
-                ..Candidate::default()
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn the_choice_is_the_least_of_all_plans(
-            rows in prop::collection::vec(endpoint(), 0..9),
-            out in prop::collection::vec(prop::bool::weighted(0.2), 9),
-        ) {
-            let exclusions: Vec<Option<Exclusion>> =
-                out.iter().map(|out| out.then_some(Exclusion::Disabled)).collect();
-            let found = Pool::without(&exclusions).decide(&rows);
-            let plans = plans(&rows, &exclusions);
-            let least = plans.iter().map(|plan| plan.0).fold(f64::INFINITY, f64::min);
-            let Some(found) = found else {
-                prop_assert!(plans.is_empty());
-                return Ok(());
-            };
-            let limit = least + (0.05 * least).max(0.005) + 1e-9;
-            let tied: Vec<_> = plans.iter().filter(|plan| plan.0 <= limit).collect();
-            let is_it = |plan: &&&(f64, usize, Option<usize>)| {
-                (plan.1, plan.2) == (found.index, found.prefill)
-            };
-            prop_assert!(tied.iter().any(|plan| is_it(&plan)), "{found:?} of {plans:?}");
-            // What stands beside an endpoint is the best plan it is part of.
-            for (place, score) in found.considered.iter().zip(&found.scores) {
-                let part = plans.iter().filter(|plan| plan.1 == *place || plan.2 == Some(*place));
-                let best = part.map(|plan| plan.0).fold(f64::INFINITY, f64::min);
-                prop_assert!((best - score).abs() < 1e-6, "{place}: {score}, {best}");
-            }
-        }
-    }
+    // What is not known counts as nothing, and requests sent as queued.
+    let blank = Candidate { load: busy(D, 2).load, ..holds(D, 0) };
+    let rows = [holds(P, 0), blank, decode(1, 0.0, 0.0)];
+    assert_eq!(pool.plan(&rows), Some((PairPlan::Split, 0, 2)));
+    // Equals: fewest in flight. Unlike E4 not the first of the list, on which a burst would pile up.
+    let idle = Candidate {
+        load: Load { in_flight: 0, ..decode(2, 0.0, 0.0).load },
+        ..decode(2, 0.0, 0.0)
+    };
+    let rows = [holds(P, 0), decode(2, 0.0, 0.0), idle];
+    assert_eq!(pool.plan(&rows), Some((PairPlan::Split, 0, 2)));
 }
 
 #[test]
