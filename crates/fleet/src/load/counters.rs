@@ -120,6 +120,19 @@ impl LoadCounters {
         Part { alone, due }
     }
 
+    /// Its prefill is over then, as predicted. To be said before its answer begins; only the first time
+    /// counts.
+    pub(super) fn prefill_ends(&self, work: Work, part: &mut Part, at: Instant) {
+        if part.due.is_some() {
+            return;
+        }
+        let mut hand = self.hand.lock();
+        let due = (at, hand.next);
+        hand.next += 1;
+        hand.due.insert(due, work.computed);
+        part.due = Some(due);
+    }
+
     /// Its answer begins, or will not. To be said once.
     pub(super) fn answered(&self, work: Work, part: &Part) {
         let mut hand = self.hand.lock();

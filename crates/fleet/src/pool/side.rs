@@ -61,7 +61,8 @@ impl<'a> Side<'a> {
         let prompt = self.evidence.prompt_tokens;
         let work = Work { prompt, ..Work::default() };
         let reservation = Reservation::new(Arc::clone(self.member), work, None, None, standing);
-        reservation.fetching(Fetch::new(self.candidate.uncached(prompt), fixed))
+        let rate = self.candidate.transfer_rate.max(1.0);
+        reservation.fetching(Fetch::new(self.candidate.uncached(prompt), fixed, rate))
     }
 
     /// Its part in a decision.
