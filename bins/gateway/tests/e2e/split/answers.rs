@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use kvasir_testkit::client::Response;
-use kvasir_testkit::engine::{EngineConfig, FakeEngine, Recorded, Reply, SseChunk};
+use kvasir_testkit::engine::{
+    EngineConfig, FakeEngine, RawEnd, RawStep, Recorded, Reply, SseChunk,
+};
 use serde_json::{Value, json};
 
 use super::{count, plan};
@@ -242,6 +244,16 @@ async fn a_prompt_whose_answer_ends_at_once_is_no_lack_of_params() {
     scene.gateway.until_idle().await;
 }
 
+/// A stream of events that ends without its end after these pieces.
+fn broken_after(pieces: &[&str]) -> Reply {
+    let head =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let pieces = pieces.iter().filter(|piece| !piece.is_empty());
+    let chunks = pieces.map(|piece| format!("{:x}\r\n{piece}\r\n", piece.len()));
+    let steps = std::iter::once(head.to_owned()).chain(chunks);
+    Reply::Raw(steps.map(|text| RawStep::Write(text.into())).collect(), RawEnd::Close)
+}
+
 #[tokio::test]
 async fn the_error_that_ends_a_stream_comes_in_one_piece() {
     let scene = Scene::new().await;
@@ -250,9 +262,7 @@ async fn the_error_that_ends_a_stream_comes_in_one_piece() {
     for half in
         ["", "data: {\"choices\":[]", "data: {\"choices\":[], \"usage\":{\"prompt_tokens\":3"]
     {
-        let pieces = [begun.clone(), half.to_owned()];
-        let pieces = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
-        scene.decode.set_default(Reply::CloseMidBody(pieces));
+        scene.decode.set_default(broken_after(&[&begun, half]));
         let mut body = completion(&[1, 2, 3]);
         body["stream"] = true.into();
         let mut client = scene.gateway.sent(COMPLETIONS, body.to_string().as_bytes()).await;
