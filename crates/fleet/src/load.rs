@@ -163,10 +163,29 @@ impl Reservation {
     }
 
     /// The decode leg is sent now, to an engine that has to fetch the prompt's KV: what it takes from
-    /// here to the first data is the transfer's. Not to be said where both legs are sent at once.
-    pub fn decode_begins(&mut self) {
+    /// here to the first data is the transfer's. Not to be said where both legs are sent at once. The first
+    /// data of an answer that comes as a `whole` comes after decoding, which begins when the transfer is
+    /// over, as predicted.
+    pub fn decode_begins(&mut self, whole: bool) {
+        let now = Instant::now();
         if let Some(fetch) = &mut self.fetch {
-            fetch.begin(&self.endpoint, Instant::now());
+            fetch.begin(&self.endpoint, now);
+            let takes = fetch.takes();
+            if whole {
+                self.prefill_ends(now.checked_add(takes));
+            }
+        }
+    }
+
+    /// The prompt is there, computed or fetched: the endpoint generates from now on. To be said of answers
+    /// that come as a whole, whose first data does not show it.
+    pub fn generates(&mut self) {
+        self.prefill_ends(Some(Instant::now()));
+    }
+
+    fn prefill_ends(&mut self, at: Option<Instant>) {
+        if let Some(at) = at.filter(|_| self.queued) {
+            self.endpoint.load().prefill_ends(self.work, &mut self.part, at);
         }
     }
 

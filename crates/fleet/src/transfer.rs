@@ -24,6 +24,8 @@ pub(crate) struct Fetch {
     tokens: u64,
     /// What it takes however little that is.
     fixed: Duration,
+    /// Tokens a second, as expected.
+    rate: f64,
     begun: Option<Begun>,
 }
 
@@ -56,8 +58,16 @@ impl Transfers {
 }
 
 impl Fetch {
-    pub(crate) fn new(tokens: u64, fixed: Duration) -> Self {
-        Self { tokens, fixed, begun: None }
+    pub(crate) fn new(tokens: u64, fixed: Duration, rate: f64) -> Self {
+        Self { tokens, fixed, rate, begun: None }
+    }
+
+    /// How long it takes, as predicted when the endpoint was chosen.
+    pub(crate) fn takes(&self) -> Duration {
+        #[expect(clippy::cast_precision_loss, reason = "tokens of one prompt")]
+        let seconds = self.tokens as f64 / self.rate;
+        // A rate of nothing takes for ever.
+        self.fixed.saturating_add(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 
     /// The leg is sent.

@@ -37,7 +37,7 @@ mod work;
 
 pub use api::Api;
 pub use clock::CivilTime;
-pub use edit::{Edit, ObjectText, first_entry};
+pub use edit::{Edit, Marks, MarksError, ObjectText, first_entry};
 pub use envelope::{BodyError, Envelope};
 pub use given::given_ids;
 pub use locate::{Located, Source, Tried, locate};

@@ -81,6 +81,8 @@ pub(crate) struct AccessLog {
     pub(crate) plan: Option<&'static str>,
     /// The last engine that was asked to compute its prompt for another one.
     pub(crate) prefill_endpoint: Option<String>,
+    /// The cached tokens that this engine reported, if it did, where its answer was read.
+    pub(crate) prefill_reported: Option<Option<u64>>,
     /// Why it was not split, in such pools.
     pub(crate) not_split: Option<&'static str>,
     /// Time to the first data of the answer, and whether that was the first token.
@@ -117,6 +119,7 @@ impl AccessLog {
             decision: None,
             plan: None,
             prefill_endpoint: None,
+            prefill_reported: None,
             not_split: None,
             first_data: None,
             comparable: true,
@@ -195,6 +198,11 @@ impl AccessLog {
         self.plan == Some(PairPlan::Split.as_str())
     }
 
+    /// Whether it was sent to no more engines than serve it: no other one may have computed of it before.
+    pub(crate) fn is_first_try(&self) -> bool {
+        self.attempts <= 1 + u32::from(self.is_split())
+    }
+
     /// Where its prompt was computed, if not where it was answered.
     pub(crate) fn prefill_side<'d>(&self, decision: &'d Decision) -> Option<&'d PrefillSide> {
         decision.prefill.as_ref().filter(|_| self.is_split())
@@ -232,7 +240,7 @@ impl AccessLog {
         .record(first_data);
         if let (Some(claim), Some(reported)) = (&self.claim, self.usage.prompt_tokens)
             && self.is_complete()
-            && self.attempts == 1
+            && self.is_first_try()
         {
             claim.judge(reported);
         }
@@ -330,4 +338,23 @@ impl Drop for AccessLog {
 
 fn millis(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_in_two_legs_is_sent_twice_the_first_time() {
+        let mut log = AccessLog::begin(Method::POST, "/", HeaderValue::from_static("1"));
+        let plans =
+            [(None, 1), (Some("unified"), 1), (Some("prefill_failed"), 1), (Some("split"), 2)];
+        for (plan, most) in plans {
+            log.plan = plan;
+            for attempts in 1..4 {
+                log.attempts = attempts;
+                assert_eq!(log.is_first_try(), attempts <= most, "{plan:?} {attempts}");
+            }
+        }
+    }
 }

@@ -30,6 +30,7 @@ use kvasir_fleet::{
     Chosen, Decision, Endpoint, Pool, Reservation, RetryBudget, RetryLimits, TurnedAway,
 };
 use kvasir_upstream::AnswerStream;
+use tokio::sync::Semaphore;
 
 use self::cause::Cause;
 use self::held::Held;
@@ -39,10 +40,11 @@ use crate::access_log::AccessLog;
 use crate::app::{App, Retries};
 use crate::fault::Fault;
 use crate::plan::Plan;
+use crate::reading;
 use crate::refusal::Refusal;
-use crate::relay::Break;
+use crate::relay::{Break, is_plain};
 use crate::spans::Step;
-use crate::split::{self, Ride};
+use crate::split::{self, Details, Ride};
 
 /// Engines that may take one request and break off or answer with an error of their own, the first
 /// included: a request that kills its engine must not go through the whole pool. Engines that cannot
@@ -79,17 +81,20 @@ pub(crate) struct Answered {
 }
 
 impl Answered {
-    /// What its usage has to say of cached tokens, where that is known better than its engine does.
-    pub(crate) fn cached(&self) -> Option<u64> {
-        let ride = self.ride.as_ref()?;
-        ride.cached.filter(|_| self.head.status.is_success())
+    /// What its usage has to say of the prompt, where that is known better than its engine does. What is
+    /// compressed passes as it is.
+    pub(crate) fn details(&self) -> Option<&Details> {
+        let details = self.ride.as_ref()?.details.as_ref();
+        details.filter(|_| self.head.status.is_success() && is_plain(&self.head))
     }
 
-    /// Says so in an answer of JSON that is there as a whole.
-    fn merge_whole(&mut self) {
-        let Some(cached) = self.cached().filter(|_| self.rest.is_none()) else { return };
-        let data = self.first.as_ref().and_then(Frame::data_ref);
-        let Some(text) = data.and_then(|data| split::merged(data, cached)) else { return };
+    /// Says so in an answer of JSON that is there as a whole. The permits are for long ones.
+    async fn merge_whole(&mut self, permits: &Arc<Semaphore>) {
+        let Some(details) = self.details().filter(|_| self.rest.is_none()) else { return };
+        let Some(data) = self.first.as_ref().and_then(Frame::data_ref) else { return };
+        let (details, data) = (details.clone(), data.clone());
+        let merge = reading::on(permits, data.len(), move || split::merged(&data, &details));
+        let Some(text) = merge.await.flatten() else { return };
         if self.head.headers.contains_key(CONTENT_LENGTH) {
             self.head.headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
         }

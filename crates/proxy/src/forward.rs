@@ -13,6 +13,7 @@ use kvasir_upstream::{Patience, Started, Upstream};
 pub(crate) use kvasir_upstream::{Failure, Fault, Phase, Retry};
 
 use crate::headers;
+use crate::split::Leg;
 
 /// What goes to which engine.
 #[derive(Clone, Copy)]
@@ -22,6 +23,8 @@ pub(crate) struct Outgoing<'a> {
     /// The client's head.
     pub(crate) request: &'a Parts,
     pub(crate) body: &'a Bytes,
+    /// The engine's part in a split request.
+    pub(crate) leg: Option<Leg>,
 }
 
 /// Sends a request to its engine and waits for the first data of its answer: engines send the
@@ -50,14 +53,17 @@ pub(crate) async fn attempt(
 impl Outgoing<'_> {
     /// The request as the engine gets it, but for its host.
     fn request(&self) -> Request<Full<Bytes>> {
-        let Self { pool, endpoint, request, body } = *self;
+        let Self { pool, endpoint, request, body, leg } = *self;
         let path = request.uri.path_and_query().cloned();
         let mut outgoing = Request::new(Full::new(body.clone()));
         *outgoing.method_mut() = request.method.clone();
         *outgoing.uri_mut() = Uri::from(path.unwrap_or(PathAndQuery::from_static("/")));
         let rank = endpoint.rank_to_name();
-        *outgoing.headers_mut() =
-            headers::to_engine(request.headers.clone(), pool.authorization(), rank);
+        let mut headers = headers::to_engine(request.headers.clone(), pool.authorization(), rank);
+        if let Some(leg) = leg {
+            headers::of_leg(&mut headers, leg, rank);
+        }
+        *outgoing.headers_mut() = headers;
         outgoing
     }
 }

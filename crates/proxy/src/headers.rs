@@ -2,11 +2,13 @@
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
+use crate::split::Leg;
 use crate::token_header;
 
 /// The most header lines that engines get beyond those of the client: host, length, the pool's key,
-/// `x-request-id`, `x-forwarded-for`, `-proto` and `-host`, `traceparent` and a rank.
-pub(crate) const ADDED: usize = 9;
+/// `x-request-id`, `x-forwarded-for`, `-proto` and `-host`, `traceparent`, a rank and, of prefill legs,
+/// `accept-encoding`.
+pub(crate) const ADDED: usize = 10;
 
 /// Headers that belong to one connection, not to the message (RFC 9110, 7.6.1), beside `connection`.
 const HOP_BY_HOP: [HeaderName; 6] = [
@@ -123,6 +125,17 @@ pub(crate) fn to_engine(
     headers
 }
 
+/// What is particular of the headers of a `leg`, after [`to_engine`] with the same `rank`. A client's rank
+/// is for one engine: it does not pass to two. And the answer of a prefill engine is read here.
+pub(crate) fn of_leg(headers: &mut HeaderMap, leg: Leg, rank: Option<u32>) {
+    if rank.is_none() {
+        headers.remove(RANK);
+    }
+    if leg == Leg::Prefill {
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
+}
+
 /// The headers a client gets for an engine's. `trailer` stays: trailers pass, where the client takes
 /// them.
 pub(crate) fn to_client(headers: &mut HeaderMap) {
@@ -222,5 +235,19 @@ mod tests {
         assert_eq!(to_engine(headers.clone(), None, None), headers);
         let chosen = to_engine(headers, None, Some(2));
         assert_eq!(chosen, map(&[("x-data-parallel-rank", "2")]));
+    }
+
+    #[test]
+    fn a_leg_has_the_rank_of_its_endpoint_or_none_and_prefill_answers_can_be_read() {
+        let client = map(&[("x-data-parallel-rank", "7"), ("accept-encoding", "gzip, br")]);
+        for (leg, coding) in [(Leg::Prefill, "identity"), (Leg::Decode, "gzip, br")] {
+            for rank in [None, Some(2)] {
+                let mut headers = to_engine(client.clone(), None, rank);
+                of_leg(&mut headers, leg, rank);
+                let named = headers.remove("x-data-parallel-rank");
+                assert_eq!(named, rank.map(HeaderValue::from), "{leg:?}");
+                assert_eq!(headers, map(&[("accept-encoding", coding)]), "{leg:?}");
+            }
+        }
     }
 }

@@ -21,7 +21,7 @@ use crate::request_body;
 use crate::route::stored_id;
 use crate::session;
 use crate::spans::Step;
-use crate::split::{OWN_PARAMS, SEVERAL_ANSWERS, why_not};
+use crate::split::{self, OWN_PARAMS, SEVERAL_ANSWERS, why_not};
 use crate::token_header;
 
 /// A request that was read and understood as far as routing needs.
@@ -58,8 +58,9 @@ pub(crate) struct Plan {
     /// Its answer begins when all of it was generated.
     answered_whole: bool,
     /// The API that is called, where it is one.
-    api: Option<Api>,
-    /// Why it cannot be split, once that was asked.
+    pub(crate) api: Option<Api>,
+    /// Its fields, and why it cannot be split, once that was asked: at once in pools that split requests.
+    request: OnceLock<split::Read>,
     why_whole: OnceLock<Option<&'static str>>,
 }
 
@@ -114,6 +115,7 @@ impl Plan {
             engine_extras,
             answered_whole: generates && !envelope.stream,
             api,
+            request: OnceLock::new(),
             why_whole: OnceLock::new(),
             resolved,
             model,
@@ -121,6 +123,7 @@ impl Plan {
             known,
         };
         if plan.resolved.pool.split().is_some() {
+            plan.read_for_legs(app).await;
             log.not_split = plan.why_whole(&plan.resolved.pool);
             if log.not_split == Some(SEVERAL_ANSWERS) && plan.resolved.pool.serves_only_split() {
                 return Err(Refusal::SeveralAnswers(plan.model));
@@ -164,7 +167,32 @@ impl Plan {
 
     /// Why one engine has to do all of it, in a pool that splits requests.
     pub(crate) fn why_whole(&self, pool: &Pool) -> Option<&'static str> {
-        *self.why_whole.get_or_init(|| why_not(self.api, &self.body, pool.transfer_protocol()))
+        *self
+            .why_whole
+            .get_or_init(|| why_not(self.api, || self.request().clone(), pool.transfer_protocol()))
+    }
+
+    /// Its fields, for the bodies of legs. Where its pool came to split requests while it waited they are
+    /// read here, however many there are.
+    pub(crate) fn request(&self) -> &split::Read {
+        self.request.get_or_init(|| split::read(self.body.clone()))
+    }
+
+    /// Reads them, and why it cannot be split, where that may take long elsewhere.
+    async fn read_for_legs(&self, app: &App) {
+        let (api, body) = (self.api, self.body.clone());
+        let protocol = self.resolved.pool.transfer_protocol();
+        let look = move || {
+            let mut seen = None;
+            let read = || seen.insert(split::read(body)).clone();
+            (why_not(api, read, protocol), seen)
+        };
+        let looked = reading::on(&app.reader_permits, self.body.len(), look).await;
+        let (why, seen) = looked.unwrap_or((Some("not_json"), None));
+        let _ = self.why_whole.set(why);
+        if let Some(seen) = seen {
+            let _ = self.request.set(seen);
+        }
     }
 
     /// Whether no prompt is computed for it, as far as anybody knows: of paths that are forwarded as

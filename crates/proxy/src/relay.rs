@@ -53,6 +53,12 @@ pub(crate) fn is_event_stream(head: &http::response::Parts) -> bool {
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
+/// Whether a body is sent as it is, and not compressed.
+pub(crate) fn is_plain(head: &http::response::Parts) -> bool {
+    let coding = head.headers.get(CONTENT_ENCODING);
+    coding.is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
 /// An engine's body, and what is known of it.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -72,11 +78,9 @@ impl Source {
     /// Whether an event can be added to a body with this head: compressed or of a length that was
     /// told it can not.
     pub(crate) fn is_open(head: &http::response::Parts) -> bool {
-        let plain =
-            |coding: &http::HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"identity");
         head.status.is_success()
             && is_event_stream(head)
-            && head.headers.get(CONTENT_ENCODING).is_none_or(plain)
+            && is_plain(head)
             && !head.headers.contains_key(CONTENT_LENGTH)
     }
 }
@@ -151,14 +155,14 @@ impl Relay {
         log: AccessLog,
     ) -> Self {
         let Source { first, rest, api, is_open, ride } = source;
-        let (cached, companion) = ride.map_or((None, None), |ride| (ride.cached, ride.both));
+        let (details, companion) = ride.map_or((None, None), |ride| (ride.details, ride.both));
         let stores =
             stores.map(|(owners, owner)| Box::new(Stores { tap: IdTap::default(), owners, owner }));
         Self {
             first,
             rest,
             api,
-            merge: cached.filter(|_| is_open).map(StreamMerge::new),
+            merge: details.filter(|_| is_open).map(StreamMerge::new),
             _companion: companion,
             events: is_open.then(Events::default),
             course: if is_open { Course::of(api) } else { None },

@@ -9,13 +9,15 @@ mod companion;
 mod eligible;
 mod finished;
 mod nixl;
+mod request;
 mod rooms;
 mod sglang;
 mod stream_error;
 mod trtllm;
 mod usage;
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -26,12 +28,12 @@ use kvasir_fleet::{Lease, Protocol};
 use kvasir_prompt::{Api, ObjectText};
 
 pub(crate) use self::companion::{Companion, PrefillEnd, Sending};
-pub(crate) use self::eligible::{OWN_PARAMS, SEVERAL_ANSWERS, why_not};
-pub(crate) use self::nixl::kept_for;
+pub(crate) use self::eligible::{OWN_PARAMS, Read, SEVERAL_ANSWERS, read, why_not};
+pub(crate) use self::request::Request;
 pub(crate) use self::rooms::{Room, Rooms};
 pub(crate) use self::sglang::Bootstrap;
-pub(crate) use self::stream_error::failed_fetch;
-pub(crate) use self::usage::{StreamMerge, merged};
+pub(crate) use self::stream_error::{begins_with_error, failed_fetch};
+pub(crate) use self::usage::{Details, StreamMerge, merged};
 use crate::usage::Usage;
 
 /// The code of the error where a decode engine broke off without a byte, and nobody does better.
@@ -63,9 +65,11 @@ impl Leg {
         }
     }
 
-    /// It succeeded, begun then.
-    pub(crate) fn took(self, began: Instant) {
-        metrics::histogram!("kvasir_pd_leg_seconds", "leg" => self.as_str())
+    /// It succeeded, begun then. `streamed` says that its first data came with its first token, and not
+    /// when all of it was generated.
+    pub(crate) fn took(self, began: Instant, streamed: bool) {
+        let stream = if streamed { "true" } else { "false" };
+        metrics::histogram!("kvasir_pd_leg_seconds", "leg" => self.as_str(), "stream" => stream)
             .record(began.elapsed());
     }
 }
@@ -74,9 +78,9 @@ impl Leg {
 #[derive(Debug)]
 pub(crate) struct Handed {
     /// Raw JSON, for the decode leg.
-    pub(crate) params: String,
-    /// How much of the prompt the prefill engine had cached, as it says.
-    pub(crate) cached: Option<u64>,
+    pub(crate) params: Arc<str>,
+    /// How much of the prompt the prefill engine had cached, where it says so.
+    pub(crate) details: Option<Details>,
     pub(crate) lease: Lease,
     pub(crate) protocol: Protocol,
     /// The request's number, where engines are given one.
@@ -93,75 +97,87 @@ impl Handed {
 /// What rides with the decode engine's answer.
 #[derive(Debug)]
 pub(crate) struct Ride {
-    /// What its usage has to say of cached tokens.
-    pub(crate) cached: Option<u64>,
+    /// What its usage has to say of the prompt's tokens.
+    pub(crate) details: Option<Details>,
     /// The prefill leg that goes on meanwhile.
     pub(crate) both: Option<Companion>,
 }
 
 /// What a prefill engine answered.
 #[derive(Debug)]
-pub(crate) enum Prefilled {
+pub(crate) struct Prefilled {
+    pub(crate) usage: Usage,
+    pub(crate) outcome: Outcome,
+}
+
+/// What comes of it.
+#[derive(Debug)]
+pub(crate) enum Outcome {
     Handed {
-        params: String,
-        cached: Option<u64>,
+        params: Arc<str>,
+        details: Option<Details>,
+        /// How long the blocks are kept from now on, where it says so.
+        kept: Option<Duration>,
     },
     /// It is the whole answer.
     Finished,
+    /// It came to its end with the first token, and nothing was kept for a decode leg.
+    Early,
     Missing,
 }
 
+impl Prefilled {
+    /// Nothing that could be read.
+    pub(crate) fn nothing() -> Self {
+        Self { usage: Usage::default(), outcome: Outcome::Missing }
+    }
+}
+
 /// The body of the prefill leg that comes first; `None` where there is none.
-pub(crate) fn prefill_body(protocol: Protocol, body: &[u8], number: u64) -> Option<Bytes> {
-    let body = ObjectText::parse(body).ok()?;
-    let text = match protocol {
-        Protocol::Nixl => nixl::prefill(&body),
-        Protocol::Trtllm => trtllm::prefill(&body, number),
-        Protocol::Sglang | Protocol::Auto => return None,
-    };
-    Some(text.into())
+pub(crate) fn prefill_body(protocol: Protocol, body: &Request, number: u64) -> Option<Bytes> {
+    match protocol {
+        Protocol::Nixl => Some(nixl::prefill(body)),
+        Protocol::Trtllm => Some(trtllm::prefill(body, number)),
+        Protocol::Sglang | Protocol::Auto => None,
+    }
 }
 
 /// The body of the decode leg that follows it.
-pub(crate) fn decode_body(protocol: Protocol, body: &[u8], params: &str) -> Option<Bytes> {
-    let body = ObjectText::parse(body).ok()?;
-    let text = match protocol {
-        Protocol::Nixl => nixl::decode(&body, params),
-        Protocol::Trtllm => trtllm::decode(&body, params),
-        Protocol::Sglang | Protocol::Auto => return None,
-    };
-    Some(text.into())
+pub(crate) fn decode_body(protocol: Protocol, body: &Request, params: &str) -> Option<Bytes> {
+    match protocol {
+        Protocol::Nixl => Some(nixl::decode(body, params)),
+        Protocol::Trtllm => Some(trtllm::decode(body, params)),
+        Protocol::Sglang | Protocol::Auto => None,
+    }
 }
 
 /// The body of both legs, where they are sent at once.
-pub(crate) fn pair_body(body: &[u8], at: &Bootstrap, room: &Room) -> Option<Bytes> {
-    let body = ObjectText::parse(body).ok()?;
-    Some(sglang::leg(&body, at, room.number).into())
+pub(crate) fn pair_body(body: &Request, at: &Bootstrap, number: u64) -> Bytes {
+    sglang::leg(body, at, number)
 }
 
 /// Reads a prefill engine's answer.
 pub(crate) fn prefilled(protocol: Protocol, answer: &[u8]) -> Prefilled {
-    let Ok(answer) = ObjectText::parse(answer) else { return Prefilled::Missing };
-    let cached = usage::cached_tokens(&answer);
-    let params = match protocol {
-        Protocol::Nixl => nixl::params(&answer).map(str::to_owned),
-        Protocol::Trtllm => match trtllm::context(&answer) {
-            trtllm::Context::Params(params) => Some(params),
-            trtllm::Context::Finished => return Prefilled::Finished,
-            trtllm::Context::Missing => None,
-        },
-        Protocol::Sglang | Protocol::Auto => None,
+    let Ok(answer) = ObjectText::parse(answer) else { return Prefilled::nothing() };
+    let handed = |params: &str, kept| Outcome::Handed {
+        params: params.into(),
+        details: Details::of(&answer),
+        kept,
     };
-    params.map_or(Prefilled::Missing, |params| Prefilled::Handed { params, cached })
-}
-
-/// What a prefill engine's answer says of its cache.
-pub(crate) fn usage_of(answer: &[u8]) -> Usage {
-    let Ok(answer) = ObjectText::parse(answer) else { return Usage::default() };
-    Usage {
-        cached_tokens: usage::cached_tokens(&answer),
-        prompt_tokens: usage::prompt_tokens(&answer),
-    }
+    let outcome = match protocol {
+        Protocol::Nixl => match nixl::params(&answer) {
+            Some(params) => handed(params, nixl::kept_for(params, SystemTime::now())),
+            None if nixl::ended_early(&answer) => Outcome::Early,
+            None => Outcome::Missing,
+        },
+        Protocol::Trtllm => match trtllm::context(&answer) {
+            trtllm::Context::Params(params) => handed(&params, None),
+            trtllm::Context::Finished => Outcome::Finished,
+            trtllm::Context::Missing => Outcome::Missing,
+        },
+        Protocol::Sglang | Protocol::Auto => Outcome::Missing,
+    };
+    Prefilled { usage: usage::usage_of(&answer), outcome }
 }
 
 /// A prefill engine's answer as the client wants it, whose head it is; `None` where it cannot be made
@@ -170,16 +186,16 @@ pub(crate) fn finish(
     mut head: Parts,
     answer: &[u8],
     api: Option<Api>,
-    request: &[u8],
+    request: &Request,
     streamed: bool,
 ) -> Option<(Parts, Frame<Bytes>)> {
-    let (answer, request) = (ObjectText::parse(answer).ok()?, ObjectText::parse(request).ok()?);
+    let answer = ObjectText::parse(answer).ok()?;
     head.headers.remove(CONTENT_LENGTH);
     head.status = StatusCode::OK;
     let text = if streamed {
         let kind = HeaderValue::from_static("text/event-stream; charset=utf-8");
         head.headers.insert(CONTENT_TYPE, kind);
-        finished::streamed(api?, &answer, finished::wants_usage(&request))?
+        finished::streamed(api?, &answer, finished::wants_usage(request))?
     } else {
         let text = finished::whole(&answer)?;
         head.headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));

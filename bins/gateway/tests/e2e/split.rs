@@ -1,7 +1,9 @@
 //! Prefill and decode at different engines: the gateway between clients and simulated engines that
 //! hand over what they computed, over real sockets, in the protocols of vLLM, SGLang and TensorRT-LLM.
 
+mod answers;
 mod failure;
+mod judged;
 mod legs;
 mod pair;
 mod scripted;

@@ -130,11 +130,28 @@ impl LoadCounters {
         hand.recent.add(computed, 0, age);
         hand.unanswered += computed;
         hand.queued += computed;
+        // What ended by prediction begins again.
+        if part.due.take().is_some_and(|due| hand.due.remove(&due).is_none()) {
+            hand.prefilling += 1;
+        }
         part.due = ends.map(|at| (at, hand.next));
         if let Some(due) = part.due {
             hand.next += 1;
             hand.due.insert(due, computed);
         }
+    }
+
+    /// Its prefill is over then, as predicted. To be said before its answer begins; only the first time
+    /// counts.
+    pub(super) fn prefill_ends(&self, work: Work, part: &mut Part, at: Instant) {
+        if part.due.is_some() {
+            return;
+        }
+        let mut hand = self.hand.lock();
+        let due = (at, hand.next);
+        hand.next += 1;
+        hand.due.insert(due, work.computed);
+        part.due = Some(due);
     }
 
     /// Its answer begins, or will not. To be said once.

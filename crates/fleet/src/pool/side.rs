@@ -59,9 +59,10 @@ impl<'a> Side<'a> {
         let prompt = self.evidence.prompt_tokens;
         let work = Work { prompt, ..Work::default() };
         let reservation = Reservation::new(Arc::clone(self.member), work, None, None, standing);
+        let rate = self.candidate.transfer_rate.max(1.0);
         let keys = self.evidence.keys(self.place).cloned();
         let alone = Alone { work: self.whole_work(), keys };
-        reservation.fetching(Fetch::new(self.candidate.uncached(prompt), fixed), alone)
+        reservation.fetching(Fetch::new(self.candidate.uncached(prompt), fixed, rate), alone)
     }
 
     /// Its part in a decision.

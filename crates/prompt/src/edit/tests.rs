@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 
-use super::{Edit, ObjectText, first_entry};
+use super::{Edit, MAX_FIELDS, Marks, MarksError, ObjectText, first_entry};
 
 fn edited(text: &str, edit: &Edit) -> String {
     ObjectText::parse(text.as_bytes()).unwrap().edited(edit)
@@ -66,9 +66,38 @@ fn keys_are_compared_as_they_read() {
 #[test]
 fn what_is_no_object_is_refused_with_its_place() {
     let error = ObjectText::parse(b"{\"a\": 1,\n \"b\" 2}").unwrap_err();
+    let MarksError::NotJson(error) = error else { panic!("{error}") };
     assert_eq!(error.position, Some((2, 6)));
     assert!(ObjectText::parse(b"[1]").is_err());
     assert!(ObjectText::parse(b"{\"a\":\xff}").is_err());
+}
+
+#[test]
+fn marks_outlive_the_text_they_were_made_from() {
+    let body = "\u{feff} {\"a\":\"é\" ,\"max_tokens\": 9}".as_bytes().to_vec();
+    let marks = Marks::of(&body).unwrap();
+    let moved = body.clone();
+    drop(body);
+    assert_eq!(
+        (marks.get(&moved, "a"), marks.get(&moved, "max_tokens")),
+        (Some("\"é\""), Some("9"))
+    );
+    let out = marks.edited(&moved, &Edit::default().set("max_tokens", "1").set("x", "2"));
+    assert_eq!(out, " {\"a\":\"é\" ,\"max_tokens\": 1,\"x\":2}".as_bytes());
+    // A body they were not made from gives nothing, and no panic.
+    assert_eq!((marks.get(b"{}", "a"), marks.has(b"{}", "x")), (None, false));
+    let _ = marks.edited(b"{}", &Edit::default().remove("a"));
+}
+
+#[test]
+fn an_object_of_very_many_fields_is_not_marked() {
+    let object = |fields: usize| {
+        let fields: Vec<String> = (0..fields).map(|at| format!("\"{at}\":1")).collect();
+        format!("{{{}}}", fields.join(","))
+    };
+    assert!(Marks::of(object(MAX_FIELDS).as_bytes()).is_ok());
+    let many = object(MAX_FIELDS + 1);
+    assert_eq!(Marks::of(many.as_bytes()).unwrap_err(), MarksError::ManyFields);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! decode engine computes the prompt itself, which is named.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -20,8 +20,10 @@ use super::whole::{Gathered, gather};
 use super::{Answered, Cause, Tries};
 use crate::fault::Fault;
 use crate::forward::Failure;
+use crate::reading;
+use crate::relay::is_event_stream;
 use crate::spans::Step;
-use crate::split::{self, Handed, Leg, Prefilled, Ride, Room};
+use crate::split::{self, Handed, Leg, Outcome, Prefilled, Request, Ride, Room};
 
 /// The most that is read of a prefill engine's answer.
 const MOST_READ: usize = 1 << 20;
@@ -29,6 +31,9 @@ const MOST_READ: usize = 1 << 20;
 /// Why, for people.
 const NO_PREFILL: &str =
     "no prefill engine is there, and decode engines of SGLang compute no prompts";
+
+/// The plan where a leg's body cannot be made: its engine's protocol is another one by now.
+pub(super) const NOT_MADE: &str = "unknown_protocol";
 
 /// How far a split request has come.
 #[derive(Debug, Default)]
@@ -141,7 +146,9 @@ impl Tries<'_> {
         let limit = settings.prefill_timeout;
         let room = (protocol == Protocol::Trtllm).then(|| self.app.rooms.take());
         let number = room.as_ref().map_or(0, |room| room.number);
-        let Some(body) = split::prefill_body(protocol, &self.plan.body, number) else {
+        let make = move |request: &Request| split::prefill_body(protocol, request, number);
+        let Some(body) = self.spliced(make).await else {
+            self.split.whole = Some(NOT_MADE);
             return Some(Prefix::Missing);
         };
         let asked = Asked { body: &body, leg: Some(Leg::Prefill), limit: Some(limit) };
@@ -167,41 +174,45 @@ impl Tries<'_> {
                 return None;
             }
         };
-        Leg::Prefill.took(began);
+        Leg::Prefill.took(began, false);
+        reservation.answered();
+        reservation.first_data(true);
+        let length = answer.len();
+        let read = answer.clone();
+        let read = move || split::prefilled(protocol, &read);
+        let prefilled = reading::on(&self.app.reader_permits, length, read).await;
+        let prefilled = prefilled.unwrap_or_else(Prefilled::nothing);
         let terms = Terms { lease: settings.lease, protocol, room, sent: began };
-        Some(self.computed(head, &answer, reservation, decision, terms))
+        Some(self.computed((head, &answer, prefilled), reservation, decision, terms))
     }
 
     /// The prefill engine's answer is there.
     fn computed(
         &mut self,
-        head: Parts,
-        answer: &[u8],
-        mut reservation: Reservation,
+        (head, answer, Prefilled { usage, outcome }): (Parts, &[u8], Prefilled),
+        reservation: Reservation,
         decision: &Decision,
         terms: Terms,
     ) -> Prefix {
-        let Terms { protocol, .. } = terms;
-        reservation.answered();
-        reservation.first_data(true);
-        if let Some(judge) = &self.plan.judge
-            && let Some(side) = &decision.prefill
-        {
-            judge.judge_prefill(&reservation, side, self.log, split::usage_of(answer));
+        if let Some(judge) = &self.plan.judge {
+            let judge = judge.of_prefill(decision, self.log, false);
+            self.log.prefill_reported = Some(judge.judge(&reservation, true, usage));
         }
         self.log.note(Step::Held);
         self.prefix_is_there();
-        match split::prefilled(protocol, answer) {
-            Prefilled::Handed { params, cached } => {
-                let (time, since) = terms.lease(&params);
+        match outcome {
+            Outcome::Handed { params, details, kept } => {
+                let (time, since) = terms.lease(kept);
                 let lease = reservation.lease(time, since);
                 self.split.side.clone_from(&decision.prefill);
-                Prefix::Handed(Handed { params, cached, lease, protocol, _room: terms.room })
+                let Terms { protocol, room, .. } = terms;
+                Prefix::Handed(Handed { params, details, lease, protocol, _room: room })
             }
-            Prefilled::Finished => {
-                let api = self.plan.judge.as_ref().map(|judge| judge.api);
-                let streamed = self.log.stream;
-                match split::finish(head, answer, api, &self.plan.body, streamed) {
+            Outcome::Finished => {
+                let (api, streamed) = (self.plan.api, self.log.stream);
+                let request = self.plan.request().as_ref().ok();
+                let finish = |request| split::finish(head, answer, api, request, streamed);
+                match request.and_then(|request| finish(request)) {
                     Some((head, first)) => Prefix::Answer(Box::new(Answered {
                         head,
                         first: Some(first),
@@ -212,14 +223,25 @@ impl Tries<'_> {
                         reservation: None,
                         ride: None,
                     })),
-                    None => self.params_missing(),
+                    None => self.ended_early(),
                 }
             }
-            Prefilled::Missing => {
+            Outcome::Early => self.ended_early(),
+            Outcome::Missing => {
                 reservation.handed_nothing();
                 self.params_missing()
             }
         }
+    }
+
+    /// A body made of the client's; `None` where none can be.
+    pub(super) async fn spliced(
+        &self,
+        make: impl FnOnce(&Request) -> Option<Bytes> + Send + 'static,
+    ) -> Option<Bytes> {
+        let request = Arc::clone(self.plan.request().as_ref().ok()?);
+        let length = request.len();
+        reading::on(&self.app.reader_permits, length, move || make(&request)).await.flatten()
     }
 
     /// The decode leg. What was handed over stays for another one where this engine certainly did
@@ -231,15 +253,15 @@ impl Tries<'_> {
         hand: Handed,
         settings: &SplitSettings,
     ) -> Option<Answered> {
-        if !hand.is_live() {
+        let (protocol, params) = (hand.protocol, Arc::clone(&hand.params));
+        let make = move |request: &Request| split::decode_body(protocol, request, &params);
+        let body = self.spliced(make).await.filter(|_| hand.is_live());
+        let Some(body) = body else {
+            self.split.whole = Some(if hand.is_live() { NOT_MADE } else { "lease_expired" });
             drop(hand);
-            self.split.whole = Some("lease_expired");
-            return self.send_whole(reservation, decision).await;
-        }
-        let Some(body) = split::decode_body(hand.protocol, &self.plan.body, &hand.params) else {
             return self.send_whole(reservation, decision).await;
         };
-        reservation.decode_begins();
+        reservation.decode_begins(!self.log.stream);
         let began = Instant::now();
         // The first data of an answer that is not streamed comes when all of it was generated: only of
         // a stream it shows in time that the blocks were fetched.
@@ -262,9 +284,9 @@ impl Tries<'_> {
         };
         let status = head.status;
         if status.is_success() {
-            Leg::Decode.took(began);
+            Leg::Decode.took(began, is_event_stream(&head));
             reservation.has_fetched_from(hand.lease.endpoint());
-            let ride = Ride { cached: hand.cached, both: None };
+            let ride = Ride { details: hand.details, both: None };
             hand.lease.fetched();
             let mut answered = self.answer((head, first, rest), reservation, decision).await?;
             answered.ride = Some(ride);
@@ -306,6 +328,12 @@ impl Tries<'_> {
         self.last_refusal = None;
     }
 
+    /// It came to its end with the first token, which hands nothing over and is no answer for the client.
+    fn ended_early(&mut self) -> Prefix {
+        self.split.whole = Some("ended_early");
+        Prefix::Missing
+    }
+
     fn params_missing(&mut self) -> Prefix {
         self.split.whole = Some("params_missing");
         let model = self.plan.resolved.pool.model().to_owned();
@@ -338,12 +366,8 @@ impl Terms {
     /// How long the blocks are kept, and since when. When the engine's time began is not known, but
     /// not before the leg was sent; where it says when it ends, that is what counts, as long as it is
     /// not later than it can be.
-    fn lease(&self, params: &str) -> (Duration, Instant) {
+    fn lease(&self, said: Option<Duration>) -> (Duration, Instant) {
         let now = Instant::now();
-        let said = match self.protocol {
-            Protocol::Nixl => split::kept_for(params, SystemTime::now()),
-            Protocol::Trtllm | Protocol::Sglang | Protocol::Auto => None,
-        };
         said.map_or((self.lease, self.sent), |left| (left.min(self.lease), now))
     }
 }

@@ -12,11 +12,15 @@ use kvasir_upstream::Started;
 use tokio::sync::oneshot::Receiver;
 use tokio::time::timeout;
 
+use super::legs::NOT_MADE;
 use super::retry_after::retry_after;
 use super::{Answered, Cause, Tries};
 use crate::fault::Fault;
 use crate::forward::{Failure, Outgoing, Retry, attempt};
-use crate::split::{self, Bootstrap, Companion, Leg, PAIR_FAILED, PrefillEnd, Ride, Sending};
+use crate::relay::is_event_stream;
+use crate::split::{
+    self, Bootstrap, Companion, Leg, PAIR_FAILED, PrefillEnd, Request, Ride, Sending,
+};
 
 /// Pairs that may get one request.
 pub(super) const MAX_PAIRS: u32 = 2;
@@ -45,14 +49,17 @@ impl Tries<'_> {
             host: at.bootstrap_host(),
             port: at.bootstrap_port().unwrap_or(settings.bootstrap_port),
         };
-        let Some(body) = split::pair_body(&self.plan.body, &bootstrap, &room) else {
+        let number = room.number;
+        let make = move |request: &Request| Some(split::pair_body(request, &bootstrap, number));
+        let Some(body) = self.spliced(make).await else {
+            self.split.whole = Some(NOT_MADE);
             return self.send_whole(decode, decision).await;
         };
         self.begin(&at, &decision, Some(Leg::Prefill));
-        let sending = self.sending(body.clone(), settings.prefill_timeout);
+        let sending = self.sending(body.clone(), settings.prefill_timeout, &decision);
         let (companion, mut end) = Companion::send(sending, prefill, room);
         self.begin(&Arc::clone(decode.endpoint()), &decision, Some(Leg::Decode));
-        let first = self.first(&decode, &body, &mut end, settings).await;
+        let first = self.first(&mut decode, &body, &mut end, settings).await;
         let (begun, computed) = match first {
             First::Decode(begun, computed) => (*begun, computed),
             First::Prefill(end) => {
@@ -100,24 +107,26 @@ impl Tries<'_> {
             }
             return answered;
         }
-        Leg::Decode.took(began);
-        decode.has_fetched_from(&at);
+        if !split::begins_with_error(&started) {
+            Leg::Decode.took(began, is_event_stream(&started.head));
+            decode.has_fetched_from(&at);
+        }
         let mut answered = self.answered(started, decode, decision).await?;
-        answered.ride = Some(Ride { cached: None, both: Some(companion) });
+        answered.ride = Some(Ride { details: None, both: Some(companion) });
         Some(answered)
     }
 
     /// Waits for the decode leg's first data, or for what ends the pair before.
     async fn first(
         &self,
-        decode: &Reservation,
+        decode: &mut Reservation,
         body: &Bytes,
         end: &mut Receiver<PrefillEnd>,
         settings: &SplitSettings,
     ) -> First {
         let endpoint: Arc<Endpoint> = Arc::clone(decode.endpoint());
-        let outgoing =
-            Outgoing { pool: &self.pool, endpoint: &endpoint, request: self.parts, body };
+        let (pool, request, leg) = (&*self.pool, &*self.parts, Some(Leg::Decode));
+        let outgoing = Outgoing { pool, endpoint: &endpoint, request, body, leg };
         // A room is never entered twice.
         let mut sent = pin!(attempt(&self.app.upstream, outgoing, || false, self.left()));
         let mut computed = false;
@@ -128,7 +137,12 @@ impl Tries<'_> {
             tokio::select! {
                 biased;
                 ended = &mut *end, if !computed => match ended {
-                    Ok(PrefillEnd::Computed) => computed = true,
+                    Ok(PrefillEnd::Computed) => {
+                        computed = true;
+                        if !self.log.stream {
+                            decode.generates();
+                        }
+                    }
                     Ok(ended) => return First::Prefill(ended),
                     Err(_) => return First::Prefill(PrefillEnd::Lost),
                 },
@@ -148,8 +162,10 @@ impl Tries<'_> {
         First::Decode(Box::new(begun), computed)
     }
 
-    fn sending(&self, body: Bytes, limit: Duration) -> Sending {
+    fn sending(&self, body: Bytes, limit: Duration, decision: &Decision) -> Sending {
+        let judge = self.plan.judge.as_ref();
         Sending {
+            judge: judge.map(|judge| judge.of_prefill(decision, self.log, self.log.stream)),
             upstream: self.app.upstream.clone(),
             pool: Arc::clone(&self.pool),
             request: self.parts.clone(),

@@ -74,7 +74,8 @@ impl Tries<'_> {
         // The engine may get it twice then.
         let may_repeat = || repeatable && plan.resolved.pool.retries().take(limits, Instant::now());
         let left = left.into_iter().chain(limit).min();
-        let outgoing = Outgoing { pool: &pool, endpoint: &endpoint, request: self.parts, body };
+        let outgoing =
+            Outgoing { pool: &pool, endpoint: &endpoint, request: self.parts, body, leg };
         match attempt(&self.app.upstream, outgoing, may_repeat, left).await {
             Ok(started) => {
                 endpoint.mark_reachable();

@@ -57,7 +57,7 @@ pub(super) async fn complete(
     idle: Duration,
     deadline: Option<Instant>,
 ) -> Result<(), Incomplete> {
-    let merges = answered.cached().is_some();
+    let merges = answered.details().is_some();
     let Some(rest) = &mut answered.rest else { return Ok(()) };
     let length = rest.size_hint().exact();
     if rest.is_end_stream() {

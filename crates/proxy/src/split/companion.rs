@@ -7,12 +7,15 @@ use bytes::Bytes;
 use http::request::Parts;
 use http_body_util::BodyExt;
 use kvasir_fleet::{Pool, Reservation};
-use kvasir_upstream::{AnswerStream, Started, Upstream};
+use kvasir_upstream::{Started, Upstream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::{Leg, Room, stream_error};
 use crate::forward::{Failure, Outgoing, attempt};
+use crate::parity::PrefillJudge;
+use crate::relay::is_event_stream;
+use crate::usage::UsageTap;
 
 /// What is needed to send it.
 pub(crate) struct Sending {
@@ -21,6 +24,8 @@ pub(crate) struct Sending {
     pub(crate) request: Parts,
     pub(crate) body: Bytes,
     pub(crate) left: Duration,
+    /// Holds its answer against what was predicted.
+    pub(crate) judge: Option<PrefillJudge>,
 }
 
 /// A prefill leg on its way, and the room it meets its decode leg in. Dropping it closes its
@@ -65,10 +70,11 @@ impl Drop for Companion {
 }
 
 async fn run(sending: Sending, mut reservation: Reservation, sender: oneshot::Sender<PrefillEnd>) {
-    let Sending { upstream, pool, request, body, left } = sending;
+    let Sending { upstream, pool, request, body, left, judge } = sending;
     let endpoint = std::sync::Arc::clone(reservation.endpoint());
     let began = Instant::now();
-    let outgoing = Outgoing { pool: &pool, endpoint: &endpoint, request: &request, body: &body };
+    let (leg, request) = (Some(Leg::Prefill), &request);
+    let outgoing = Outgoing { pool: &pool, endpoint: &endpoint, request, body: &body, leg };
     // An engine that got it, and lost its connection, may be in the room already.
     let begun = attempt(&upstream, outgoing, || false, Some(left)).await;
     // Nobody may listen any more.
@@ -85,9 +91,9 @@ async fn run(sending: Sending, mut reservation: Reservation, sender: oneshot::Se
             }
             reservation.answered();
             reservation.first_data(true);
-            Leg::Prefill.took(began);
+            Leg::Prefill.took(began, is_event_stream(&started.head));
             let _ = sender.send(PrefillEnd::Computed);
-            drain(started.rest).await;
+            Rest::of(reservation, judge).read(started).await;
         }
         Ok(started) => {
             endpoint.mark_reachable();
@@ -99,6 +105,42 @@ async fn run(sending: Sending, mut reservation: Reservation, sender: oneshot::Se
     }
 }
 
-async fn drain(mut rest: AnswerStream) {
-    while let Some(Ok(_)) = rest.frame().await {}
+/// The rest of its answer, of which only the usage is of interest. It is judged however it ends.
+struct Rest {
+    reservation: Reservation,
+    judge: Option<PrefillJudge>,
+    tap: UsageTap,
+    complete: bool,
+}
+
+impl Rest {
+    fn of(reservation: Reservation, judge: Option<PrefillJudge>) -> Self {
+        Self { reservation, judge, tap: UsageTap::new(None), complete: false }
+    }
+
+    async fn read(mut self, started: Started) {
+        let Started { first, mut rest, .. } = started;
+        let mut next = first.map(Ok);
+        if next.is_none() {
+            next = rest.frame().await;
+        }
+        while let Some(Ok(frame)) = next {
+            if let Some(data) = frame.data_ref() {
+                self.tap.see(data);
+            }
+            next = rest.frame().await;
+        }
+        self.complete = next.is_none();
+    }
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        if !self.complete {
+            self.reservation.uncounted();
+        }
+        if let Some(judge) = &self.judge {
+            judge.judge(&self.reservation, self.complete, self.tap.found());
+        }
+    }
 }

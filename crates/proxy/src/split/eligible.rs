@@ -4,71 +4,90 @@
 //! when they were fetched once), and the prefill engine must be able to compute the prompt as if
 //! nothing but one token was asked for.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use kvasir_fleet::Protocol;
-use kvasir_prompt::{Api, ObjectText, first_entry};
+use kvasir_prompt::{Api, MarksError, first_entry};
+
+use super::Request;
 
 /// The request says itself where its blocks lie.
 pub(crate) const OWN_PARAMS: &str = "own_params";
 /// It asks for more answers than blocks can be handed over for.
 pub(crate) const SEVERAL_ANSWERS: &str = "several_answers";
 
+/// A body that could be read, or why it could not.
+pub(crate) type Read = Result<Arc<Request>, &'static str>;
+
+/// Reads a request that may be split.
+pub(crate) fn read(body: Bytes) -> Read {
+    let read = Request::read(body).map(Arc::new);
+    read.map_err(|error| match error {
+        // Its engine will say what is wrong with it.
+        MarksError::NotJson(_) => "not_json",
+        MarksError::ManyFields => "many_fields",
+    })
+}
+
 /// Why a request is not split; `None` where it may be. `protocol` is that of the pool, `None` where it
 /// is not known yet: then what any of them cannot do is not done.
 pub(crate) fn why_not(
     api: Option<Api>,
-    body: &[u8],
+    body: impl FnOnce() -> Read,
     protocol: Option<Protocol>,
 ) -> Option<&'static str> {
     // Both engines get the same request: nothing is asked of the prefill engine that it would not be
     // asked alone.
     let at_once = protocol == Some(Protocol::Sglang);
     if !matches!(api, Some(Api::Completions | Api::Chat)) {
-        let owns = || ObjectText::parse(body).is_ok_and(|body| has_own(&body));
+        let owns = || body().is_ok_and(|body| has_own(&body));
         return Some(if at_once && owns() { OWN_PARAMS } else { "api" });
     }
-    // Its engine will say what is wrong with it.
-    let Ok(body) = ObjectText::parse(body) else { return Some("not_json") };
-    if has_own(&body) {
+    let body = match body() {
+        Ok(body) => body,
+        Err(why) => return Some(why),
+    };
+    let body = &*body;
+    if has_own(body) {
         return Some(OWN_PARAMS);
     }
     if body.get("prompt").is_some_and(has_several) {
         return Some("several_prompts");
     }
     // The prompt's own probabilities come from computing it; the decode engine computes none of it.
-    if !at_once && (body.has("prompt_logprobs") || is_true(&body, "echo")) {
+    if !at_once && (body.has("prompt_logprobs") || is_true(body, "echo")) {
         return Some("prompt_logprobs");
     }
     // SGLang (to 0.5.18) gives every answer the one room of the request, and waits for ever.
-    if is_above_one(&body, "n")
-        || is_above_one(&body, "best_of")
-        || is_true(&body, "use_beam_search")
+    if is_above_one(body, "n") || is_above_one(body, "best_of") || is_true(body, "use_beam_search")
     {
         return Some(SEVERAL_ANSWERS);
     }
     // Releases of vLLM answer 500 where the one token of the prefill leg is no call of a tool.
-    if !at_once && protocol != Some(Protocol::Trtllm) && forces_tools(&body) {
+    if !at_once && protocol != Some(Protocol::Trtllm) && forces_tools(body) {
         return Some("tool_choice");
     }
     None
 }
 
-fn has_own(body: &ObjectText<'_>) -> bool {
+fn has_own(body: &Request) -> bool {
     let own = ["kv_transfer_params", "disaggregated_params", "bootstrap_room", "bootstrap_host"];
     own.iter().any(|key| body.has(key))
 }
 
 /// Whether a tool has to be called: all but `auto`, `none` and nothing says so.
-fn forces_tools(body: &ObjectText<'_>) -> bool {
+fn forces_tools(body: &Request) -> bool {
     let choice = body.get("tool_choice");
     choice.is_some_and(|raw| !matches!(raw, "null" | "\"auto\"" | "\"none\""))
 }
 
-fn is_true(body: &ObjectText<'_>, key: &str) -> bool {
+fn is_true(body: &Request, key: &str) -> bool {
     body.get(key).is_some_and(|raw| !matches!(raw, "false" | "null" | "0" | "\"false\""))
 }
 
 /// Anything but 1 or nothing: what is no number its engine will refuse.
-fn is_above_one(body: &ObjectText<'_>, key: &str) -> bool {
+fn is_above_one(body: &Request, key: &str) -> bool {
     body.get(key).is_some_and(|raw| !matches!(raw, "null" | "1" | "0" | "1.0"))
 }
 
@@ -86,8 +105,12 @@ fn has_several(prompt: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn why(api: Option<Api>, body: &str, protocol: Option<Protocol>) -> Option<&'static str> {
+        why_not(api, || read(Bytes::copy_from_slice(body.as_bytes())), protocol)
+    }
+
     fn chat(body: &str) -> Option<&'static str> {
-        why_not(Some(Api::Chat), body.as_bytes(), Some(Protocol::Nixl))
+        why(Some(Api::Chat), body, Some(Protocol::Nixl))
     }
 
     #[test]
@@ -133,10 +156,12 @@ mod tests {
         ] {
             assert_eq!(chat(body), Some(why), "{body}");
         }
+        let many = format!("{{{}\"n\":1}}", "\"a\":1,".repeat(20_000));
+        assert_eq!(chat(&many), Some("many_fields"));
         for api in [Api::Responses, Api::Embeddings, Api::Messages, Api::Rerank, Api::Tokenize] {
-            assert_eq!(why_not(Some(api), b"{}", Some(Protocol::Nixl)), Some("api"), "{api:?}");
+            assert_eq!(why(Some(api), "{}", Some(Protocol::Nixl)), Some("api"), "{api:?}");
         }
-        assert_eq!(why_not(None, b"{}", None), Some("api"));
+        assert_eq!(why(None, "{}", None), Some("api"));
     }
 
     #[test]
@@ -153,12 +178,12 @@ mod tests {
             (forced, Some(Protocol::Trtllm), None),
             (forced, None, Some("tool_choice")),
         ];
-        for (body, protocol, why) in table {
-            assert_eq!(why_not(Some(Api::Chat), body.as_bytes(), protocol), why, "{body}");
+        for (body, protocol, want) in table {
+            assert_eq!(why(Some(Api::Chat), body, protocol), want, "{body}");
         }
-        let own = br#"{"bootstrap_room":7}"#;
+        let own = r#"{"bootstrap_room":7}"#;
         for api in [Some(Api::Responses), None] {
-            assert_eq!(why_not(api, own, Some(Protocol::Sglang)), Some("own_params"), "{api:?}");
+            assert_eq!(why(api, own, Some(Protocol::Sglang)), Some("own_params"), "{api:?}");
         }
     }
 }

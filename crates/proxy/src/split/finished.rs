@@ -3,6 +3,8 @@
 
 use kvasir_prompt::{Api, Edit, ObjectText, first_entry};
 
+use super::Request;
+
 /// The state for another engine in a choice, which no client asked for.
 const PARAMS: &str = "disaggregated_params";
 
@@ -40,7 +42,7 @@ pub(super) fn streamed(api: Api, answer: &ObjectText<'_>, with_usage: bool) -> O
 }
 
 /// Whether a request asks for the usage at the end of its stream.
-pub(super) fn wants_usage(request: &ObjectText<'_>) -> bool {
+pub(super) fn wants_usage(request: &Request) -> bool {
     let options = request.get("stream_options").map(str::as_bytes);
     let options = options.and_then(|raw| ObjectText::parse(raw).ok());
     options.and_then(|options| options.get("include_usage")) == Some("true")
@@ -100,7 +102,7 @@ mod tests {
 
     #[test]
     fn usage_is_wanted_where_it_is_said() {
-        let wants = |text: &str| wants_usage(&ObjectText::parse(text.as_bytes()).unwrap());
+        let wants = |text: &'static str| wants_usage(&Request::read(text.into()).unwrap());
         assert!(wants(r#"{"stream_options":{"include_usage":true}}"#));
         for not in [
             "{}",

@@ -3,7 +3,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use kvasir_prompt::{Edit, ObjectText};
+use bytes::Bytes;
+use kvasir_prompt::{Edit, ObjectText, first_entry};
+
+use super::Request;
 
 /// Names the hand-over in requests and answers.
 pub(super) const PARAMS: &str = "kv_transfer_params";
@@ -17,7 +20,7 @@ const KEEP: &str = "{\"do_remote_decode\":true,\"do_remote_prefill\":false,\
 
 /// The prefill leg: one token of one answer, not streamed, of which nobody reads more than the
 /// hand-over.
-pub(super) fn prefill(body: &ObjectText<'_>) -> String {
+pub(super) fn prefill(body: &Request) -> Bytes {
     let has_limit = body.get("max_tokens").is_some() || body.get("max_completion_tokens").is_some();
     let mut edit = Edit::default()
         .replace("max_completion_tokens", "1")
@@ -42,7 +45,7 @@ pub(super) fn prefill(body: &ObjectText<'_>) -> String {
 
 /// The decode leg: what the client sent, and where its blocks lie, in the bytes of the prefill
 /// engine's answer.
-pub(super) fn decode(body: &ObjectText<'_>, params: &str) -> String {
+pub(super) fn decode(body: &Request, params: &str) -> Bytes {
     body.edited(&Edit::default().set(PARAMS, params))
 }
 
@@ -51,9 +54,18 @@ pub(super) fn params<'a>(answer: &ObjectText<'a>) -> Option<&'a str> {
     answer.get(PARAMS).filter(|raw| raw.starts_with('{'))
 }
 
+/// Whether an answer came to its end before its limit, with its first token: some connectors keep blocks
+/// of answers only that reach their limit (Mooncake's of vLLM).
+pub(super) fn ended_early(answer: &ObjectText<'_>) -> bool {
+    let choice = answer.get("choices").and_then(first_entry);
+    let choice = choice.and_then(|raw| ObjectText::parse(raw.as_bytes()).ok());
+    let reason = choice.and_then(|choice| choice.get("finish_reason"));
+    reason.is_some_and(|reason| !matches!(reason, "null" | "\"length\""))
+}
+
 /// How long from `now` the blocks of a hand-over are kept, where it says until when: seconds since
 /// 1970, by the engine's clock. Nothing where that is over.
-pub(crate) fn kept_for(params: &str, now: SystemTime) -> Option<Duration> {
+pub(super) fn kept_for(params: &str, now: SystemTime) -> Option<Duration> {
     let params = ObjectText::parse(params.as_bytes()).ok()?;
     let end: f64 = params.get(EXPIRY)?.parse().ok()?;
     let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
@@ -66,8 +78,12 @@ mod tests {
 
     use super::*;
 
-    fn prefill_of(body: &str) -> String {
-        prefill(&ObjectText::parse(body.as_bytes()).unwrap())
+    fn request(body: &str) -> Request {
+        Request::read(Bytes::copy_from_slice(body.as_bytes())).unwrap()
+    }
+
+    fn prefill_of(body: &str) -> Bytes {
+        prefill(&request(body))
     }
 
     #[test]
@@ -119,13 +135,29 @@ mod tests {
         let answer = ObjectText::parse(answer).unwrap();
         let raw = params(&answer).unwrap();
         assert_eq!(raw, r#"{"remote_block_ids": [[1, 2]], "x":1.50}"#);
-        let body = ObjectText::parse(body.as_bytes()).unwrap();
+        let body = request(body);
         let want = "{ \"model\":\"m\", \"max_tokens\" : 1e1,\"kv_transfer_params\":RAW }";
         assert_eq!(decode(&body, raw), want.replace("RAW", raw));
         for without in
             [r#"{"id":1}"#, r#"{"kv_transfer_params":null}"#, r#"{"kv_transfer_params":"x"}"#]
         {
             assert_eq!(params(&ObjectText::parse(without.as_bytes()).unwrap()), None, "{without}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_ended_by_itself_is_told_from_one_that_hands_nothing_over() {
+        let ended = |text: &str| ended_early(&ObjectText::parse(text.as_bytes()).unwrap());
+        assert!(ended(r#"{"choices":[{"finish_reason":"stop"}]}"#));
+        assert!(ended(r#"{"choices":[{"finish_reason":"tool_calls"}]}"#));
+        for not in [
+            r#"{"choices":[{"finish_reason":"length"}]}"#,
+            r#"{"choices":[{"finish_reason":null}]}"#,
+            r#"{"choices":[{}]}"#,
+            r#"{"choices":[]}"#,
+            "{}",
+        ] {
+            assert!(!ended(not), "{not}");
         }
     }
 
@@ -162,9 +194,8 @@ mod tests {
             let second = legs[place..].iter().find(is_second).expect("its decode leg");
             let mut client = second["request"].clone();
             client.as_object_mut().unwrap().remove(PARAMS);
-            let client = client.to_string();
-            let client = ObjectText::parse(client.as_bytes()).unwrap();
-            let read = |text: String| serde_json::from_str::<Value>(&text).unwrap();
+            let client = request(&client.to_string());
+            let read = |text: Bytes| serde_json::from_slice::<Value>(&text).unwrap();
             let mut want = first["request"].clone();
             // What is not streamed need not say so.
             want.as_object_mut().unwrap().remove("stream");

@@ -1,8 +1,11 @@
 //! SGLang (0.5): both engines get the client's request at once, with the place where the prefill
 //! engine offers its blocks and a number under which the decode engine finds them there.
 
-use kvasir_prompt::{Edit, ObjectText};
+use bytes::Bytes;
+use kvasir_prompt::Edit;
 use serde_json::Value;
+
+use super::Request;
 
 /// Where a prefill engine's bootstrap server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +15,7 @@ pub(crate) struct Bootstrap {
 }
 
 /// Either leg.
-pub(super) fn leg(body: &ObjectText<'_>, at: &Bootstrap, room: u64) -> String {
+pub(super) fn leg(body: &Request, at: &Bootstrap, room: u64) -> Bytes {
     let edit = Edit::default()
         .set("bootstrap_host", Value::from(at.host.as_str()).to_string())
         .set("bootstrap_port", at.port.to_string())
@@ -44,7 +47,7 @@ mod tests {
             ),
         ];
         for (body, want) in table {
-            assert_eq!(leg(&ObjectText::parse(body.as_bytes()).unwrap(), &at, 5), want, "{body}");
+            assert_eq!(leg(&Request::read(body.into()).unwrap(), &at, 5), want, "{body}");
         }
     }
 }

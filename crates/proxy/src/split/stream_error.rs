@@ -30,6 +30,11 @@ pub(super) fn first(started: &Started) -> Option<StreamError> {
     if is_stream && data.len() <= MOST_READ { stream_error(data) } else { None }
 }
 
+/// Whether it begins with one.
+pub(crate) fn begins_with_error(started: &Started) -> bool {
+    first(started).is_some()
+}
+
 /// A decode engine's answer as it began.
 ///
 /// # Errors

@@ -2,7 +2,10 @@
 //! state that the generation engine goes on from. Where that one token is the whole answer there is
 //! nothing to go on with.
 
+use bytes::Bytes;
 use kvasir_prompt::{Edit, ObjectText, first_entry};
+
+use super::Request;
 
 const PARAMS: &str = "disaggregated_params";
 
@@ -18,7 +21,7 @@ pub(super) enum Context {
 }
 
 /// The context leg.
-pub(super) fn prefill(body: &ObjectText<'_>, id: u64) -> String {
+pub(super) fn prefill(body: &Request, id: u64) -> Bytes {
     let params = format!("{{\"request_type\":\"context_only\",\"disagg_request_id\":{id}}}");
     let edit =
         Edit::default().replace("stream", "false").remove("stream_options").set(PARAMS, params);
@@ -26,7 +29,7 @@ pub(super) fn prefill(body: &ObjectText<'_>, id: u64) -> String {
 }
 
 /// The generation leg, from the context engine's state.
-pub(super) fn decode(body: &ObjectText<'_>, params: &str) -> String {
+pub(super) fn decode(body: &Request, params: &str) -> Bytes {
     body.edited(&Edit::default().set(PARAMS, params))
 }
 
@@ -63,7 +66,7 @@ mod tests {
         let body =
             r#"{"max_tokens":9,"stream":true,"stream_options":{"include_usage":true},"n":1}"#;
         let want = r#"{"max_tokens":9,"stream":false,"n":1,"disaggregated_params":{"request_type":"context_only","disagg_request_id":7}}"#;
-        let body = ObjectText::parse(body.as_bytes()).unwrap();
+        let body = Request::read(body.into()).unwrap();
         assert_eq!(prefill(&body, 7), want);
     }
 
@@ -74,7 +77,7 @@ mod tests {
         let Context::Params(params) = context_of(answer) else { panic!() };
         let want = r#"{"request_type" : "generation_only", "first_gen_tokens":[5], "ctx_request_id":7, "opaque_state":"AA=="}"#;
         assert_eq!(params, want);
-        let body = ObjectText::parse(br#"{"stream":true}"#).unwrap();
+        let body = Request::read(r#"{"stream":true}"#.into()).unwrap();
         let want = format!("{{\"stream\":true,\"disaggregated_params\":{want}}}");
         assert_eq!(decode(&body, &params), want);
     }

@@ -127,12 +127,20 @@ async fn a_stream_comes_as_it_is_generated() {
 
 #[tokio::test]
 async fn long_bodies_and_those_in_pieces_are_split_too() {
-    let split = Split::of(EngineKind::Vllm, 1, 1).await;
-    let mut long = super::body(7);
     // A megabyte, most of which says nothing to the engine.
+    let mut long = super::body(7);
     long["metadata"] = json!({"filler": "\"max_tokens\": 5, {[ ".repeat(48 << 10)});
     let text = long.to_string();
     assert!(text.len() > 1 << 20);
+    for kind in KINDS {
+        let split = Split::of(kind, 1, 1).await;
+        let whole = split.gateway.post_bytes(COMPLETIONS, text.as_bytes()).await;
+        assert_eq!((plan(&whole), tokens(&whole).len()), ("split".to_owned(), 8), "{kind}");
+        let state = split.decode[0].state().await;
+        assert!(state["pd"]["pulled_tokens"].as_u64().unwrap() > 0, "{kind}: {state}");
+        split.until_clean().await;
+    }
+    let split = Split::of(EngineKind::Vllm, 1, 1).await;
     let whole = split.gateway.post_bytes(COMPLETIONS, text.as_bytes()).await;
     assert_eq!((plan(&whole), tokens(&whole).len()), ("split".to_owned(), 8));
     let mut client = split.gateway.connect().await;
@@ -187,6 +195,8 @@ async fn an_answer_of_one_token_is_whole_after_its_context() {
     assert_eq!(stream.chunks[0]["choices"][0]["finish_reason"], "stop");
     assert_eq!(stream.usage["prompt_tokens"], 200);
     assert_eq!(split.decode[0].finished().await, decoded, "nobody asked it");
+    let page = split.gateway.metrics().await;
+    assert_eq!(super::count(&page, "kvasir_pd_params_missing_total"), 0.0);
     split.until_clean().await;
 }
 
@@ -199,7 +209,7 @@ async fn logs_metrics_and_headers_name_both_engines() {
     assert_eq!(line["endpoint"], *split.decode[0].url());
     assert_eq!(line["attempts"], 2);
     for leg in ["prefill", "decode"] {
-        let labels = [("leg", leg)];
+        let labels = [("leg", leg), ("stream", "false")];
         until(SOON, || async {
             let page = split.gateway.metrics().await;
             match page.sum("kvasir_pd_leg_seconds_count", &labels) {

@@ -1,5 +1,7 @@
 //! Requests in two legs: what is chosen, what is claimed, and what is given back.
 
+mod decoding;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -317,19 +319,19 @@ fn transfers_are_timed_where_they_are_alone() {
         // Not sent by itself: what it took says nothing.
         leg().first_data(true);
         let (mut one, mut other) = (leg(), leg());
-        one.decode_begins();
-        other.decode_begins();
+        one.decode_begins(false);
+        other.decode_begins(false);
         one.first_data(true);
         other.first_data(true);
         // The first data is no first token.
         let mut whole = leg();
-        whole.decode_begins();
+        whole.decode_begins(false);
         whole.first_data(false);
     }
     assert_eq!(d.learned_transfer_rate(), None);
     for _ in 0..9 {
         let mut one = leg();
-        one.decode_begins();
+        one.decode_begins(false);
         one.first_data(true);
     }
     assert!(d.learned_transfer_rate().is_some());
