@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 /// The keys, where clients must show one.
 pub(crate) fn load(config: &Config) -> Result<Option<Arc<ClientKeys>>> {
     let Some(source) = config.client_keys() else { return Ok(None) };
-    let keys = source.read().map_err(|why| anyhow!(why))?;
+    let keys = source.read_all().map_err(|why| anyhow!(why))?;
     Ok(Some(Arc::new(ClientKeys::new(keys.iter().map(Secret::expose)))))
 }
 
@@ -24,10 +24,10 @@ impl Keyring {
         let (Some(ClientKeySource::File(path)), Some(keys)) = (config.client_keys(), keys) else {
             return Self(None);
         };
-        let path = path.clone();
+        let path = path.to_owned();
         let watched = vec![path.clone()];
         Self(Some(tokio::spawn(watch_files("api_keys", watched, move || {
-            let fresh = ClientKeySource::File(&path).read()?;
+            let fresh = ClientKeySource::File(&path).read_all()?;
             keys.replace(fresh.iter().map(Secret::expose));
             Ok::<_, String>(())
         }))))

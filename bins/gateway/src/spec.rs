@@ -288,6 +288,8 @@ fn endpoint_spec(endpoint: &EndpointConfig, origin: Origin) -> EndpointSpec {
         rank,
         weight,
         state,
+        // Of the control plane alone.
+        group: _,
         role,
         bootstrap_port,
         bootstrap_host,

@@ -7,7 +7,9 @@
 //! This crate opens no sockets and knows nothing of the crates it configures except the names of
 //! the policies and of the engines' hash algorithms.
 
+mod admin;
 mod admission;
+mod aliases;
 mod bounds;
 mod changed;
 mod check;
@@ -26,9 +28,11 @@ mod model;
 mod pool;
 mod resilience;
 mod secret;
+mod shown;
 mod timeouts;
 mod tracing;
 
+pub use self::admin::AdminConfig;
 pub use self::admission::{AdmissionConfig, EndpointAdmission, QueueConfig};
 pub use self::client_keys::ClientKeySource;
 pub use self::connections::EngineTlsConfig;
@@ -43,6 +47,7 @@ pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
 pub use self::model::{Config, LogConfig, LogFormat};
 pub use self::pool::{PoolConfig, TokenParity};
 pub use self::resilience::{HealthConfig, RetriesConfig};
-pub use self::secret::Secret;
+pub use self::secret::{Secret, SecretSource};
+pub use self::shown::shown;
 pub use self::timeouts::{PoolTimeouts, TimeoutsConfig};
 pub use self::tracing::{OtlpEndpoint, TracingConfig};
