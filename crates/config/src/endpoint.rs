@@ -46,7 +46,8 @@ pub enum EndpointState {
 
 /// One engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+// `remote`: the derived functions know our keys; the traits, in `rolter`, take rolter's as well.
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct EndpointConfig {
     /// Its base URL: `http://host:port` or `https://host:port`.
     pub url: EngineUrl,

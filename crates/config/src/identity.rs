@@ -8,6 +8,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::secret::mask;
+use crate::suggest::hint;
 
 /// The name of SGLang's page hashes among the algorithms.
 const SGLANG: &str = "sha256_sglang";
@@ -102,7 +103,10 @@ impl<'de> Visitor<'de> for WordOrMap {
                 "`engine` needs the engines' `algorithm`, and their `seed` where they have one: \
                  `identity: {engine: {algorithm: sha256_cbor, seed: '0'}}`",
             )),
-            _ => Err(E::custom(format!("`{text}` is neither `tokens` nor `engine`"))),
+            _ => {
+                let hint = hint(text, ["tokens", "engine"]);
+                Err(E::custom(format!("`{text}` is neither `tokens` nor `engine`{hint}")))
+            }
         }
     }
 
@@ -132,10 +136,11 @@ fn algorithm<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HashAlgorithm
         ))),
         Err(_) => {
             let names = vllm::Algorithm::ALL.into_iter().filter(reproducible);
-            let names: Vec<&str> = names.map(vllm::Algorithm::as_str).collect();
+            let names: Vec<&str> = names.map(vllm::Algorithm::as_str).chain([SGLANG]).collect();
+            let hint = hint(&text, names.iter().copied());
             let names = names.join(", ");
             Err(de::Error::custom(format!(
-                "`{text}` is no hash algorithm ({names}, {SGLANG}); for TensorRT-LLM use \
+                "`{text}` is no hash algorithm ({names}){hint}; for TensorRT-LLM use \
                  `identity: tokens`"
             )))
         }

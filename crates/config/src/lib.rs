@@ -27,8 +27,10 @@ mod listener;
 mod model;
 mod pool;
 mod resilience;
+mod rolter;
 mod secret;
 mod shown;
+mod suggest;
 mod timeouts;
 mod tracing;
 

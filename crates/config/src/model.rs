@@ -16,6 +16,7 @@ use crate::pool::PoolConfig;
 use crate::resilience::{HealthConfig, RetriesConfig};
 use crate::secret::{Secret, SecretSource, Sources};
 use crate::shown::shown;
+use crate::suggest;
 use crate::timeouts::TimeoutsConfig;
 use crate::tracing::TracingConfig;
 
@@ -158,12 +159,21 @@ impl Config {
     /// When the text is not YAML, a key is unknown, or a value is not allowed.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
         let config: Self = serde_saphyr::from_str(text).map_err(|e| syntax(file, &e))?;
-        config.check().map_err(|(key, message)| ConfigError::Meaning {
-            file: file.to_owned(),
+        config.verify(file)?;
+        Ok(config)
+    }
+
+    /// Whether what it says fits together, for one that was changed since it was parsed; `source` is
+    /// where the values come from, for errors.
+    ///
+    /// # Errors
+    /// The first key whose value is not allowed.
+    pub fn verify(&self, source: &str) -> Result<(), ConfigError> {
+        self.check().map_err(|(key, message)| ConfigError::Meaning {
+            file: source.to_owned(),
             key,
             message,
-        })?;
-        Ok(config)
+        })
     }
 
     /// All of it as YAML, with the defaults and without the secrets: what is read back from it is the
@@ -216,8 +226,19 @@ impl Config {
 
 fn syntax(file: &str, error: &serde_saphyr::Error) -> ConfigError {
     let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
-    // The place is said once, in front.
-    let text = error.without_snippet().to_string();
-    let message = text.split(" at line ").next().unwrap_or_default().to_owned();
+    let bare = error.without_snippet();
+    let message = match bare {
+        serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
+            suggest::unknown("field", field, expected)
+        }
+        serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => {
+            suggest::unknown("variant", variant, expected)
+        }
+        _ => {
+            // The place is said once, in front.
+            let text = bare.to_string();
+            suggest::with_hint(text.split(" at line ").next().unwrap_or_default())
+        }
+    };
     ConfigError::Syntax { file: file.to_owned(), line, column, message }
 }
