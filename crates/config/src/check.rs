@@ -1,7 +1,7 @@
 //! Whether what the parts of a configuration say fits together: its pools, and the engines that are
 //! in several of them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use http::uri::Authority;
 
@@ -22,6 +22,24 @@ fn at<K: AsRef<str>>(prefix: &str) -> impl Fn((K, String)) -> Wrong {
 }
 
 impl Config {
+    /// The same where the pools are not known yet: their one template has no name and no endpoints.
+    pub(crate) fn check_template(&self) -> Result<(), Wrong> {
+        let is_template = |pool: &PoolConfig| pool.model.is_empty() && pool.endpoints.is_empty();
+        if !self.pools.iter().all(is_template) {
+            return self.check();
+        }
+        let mut config = self.clone();
+        config.pools.truncate(1);
+        if config.pools.is_empty() {
+            config.pools.push(PoolConfig::named(String::new()));
+        }
+        for pool in &mut config.pools {
+            "some-model".clone_into(&mut pool.model);
+            pool.endpoints.extend("http://engine".parse().map(EndpointConfig::at));
+        }
+        config.check()
+    }
+
     /// If not, the key and what is wrong with it.
     pub(crate) fn check(&self) -> Result<(), Wrong> {
         if self.pools.is_empty() {
@@ -36,6 +54,8 @@ impl Config {
         within("shutdown_delay_s", &self.shutdown_delay_s, &0, &DAY_S)?;
         self.inventory.check().map_err(at("inventory"))?;
         self.check_client_keys()?;
+        self.check_decision_headers_token()?;
+        self.check_admin()?;
         self.retries.check().map_err(at("retries"))?;
         self.health.check().map_err(at("health"))?;
         for (i, path) in self.forward_paths.iter().enumerate() {
@@ -46,14 +66,20 @@ impl Config {
         self.check_pools()
     }
 
+    fn check_admin(&self) -> Result<(), Wrong> {
+        let Some(admin) = &self.admin else { return Ok(()) };
+        admin.check().map_err(at("admin"))?;
+        if admin.listen == self.listen && admin.listen.port() != 0 {
+            let message = format!("{} is where clients connect (`listen`)", admin.listen);
+            return Err(("admin.listen".to_owned(), message));
+        }
+        Ok(())
+    }
+
     fn check_pools(&self) -> Result<(), Wrong> {
-        let mut models = HashSet::new();
+        self.check_names()?;
         let mut engines = Engines::default();
         for (i, pool) in self.pools.iter().enumerate() {
-            if !models.insert(pool.model.as_str()) {
-                let message = format!("model `{}` has two pools", pool.model);
-                return Err((format!("pools[{i}].model"), message));
-            }
             pool.check().map_err(at(&format!("pools[{i}]")))?;
             let timeouts = self.timeouts.with(&pool.timeouts);
             timeouts.check().map_err(at(&format!("pools[{i}].timeouts")))?;

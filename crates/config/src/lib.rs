@@ -7,7 +7,9 @@
 //! This crate opens no sockets and knows nothing of the crates it configures except the names of
 //! the policies and of the engines' hash algorithms.
 
+mod admin;
 mod admission;
+mod aliases;
 mod bounds;
 mod changed;
 mod check;
@@ -17,6 +19,7 @@ mod decision_log;
 mod diff;
 mod disaggregation;
 mod endpoint;
+mod environment;
 mod error;
 mod fixed;
 mod identity;
@@ -25,10 +28,15 @@ mod listener;
 mod model;
 mod pool;
 mod resilience;
+mod rolter;
+mod schema;
 mod secret;
+mod shown;
+mod suggest;
 mod timeouts;
 mod tracing;
 
+pub use self::admin::AdminConfig;
 pub use self::admission::{AdmissionConfig, EndpointAdmission, QueueConfig};
 pub use self::client_keys::ClientKeySource;
 pub use self::connections::EngineTlsConfig;
@@ -36,6 +44,7 @@ pub use self::decision_log::DecisionLogConfig;
 pub use self::diff::{Difference, differences};
 pub use self::disaggregation::{DisaggregationConfig, EndpointRole, TransferProtocol};
 pub use self::endpoint::{EndpointConfig, EndpointState, EngineUrl, RankAddressing};
+pub use self::environment::{CONFIG_VARIABLE, Taken, VARIABLES, Variable};
 pub use self::error::ConfigError;
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
@@ -43,6 +52,8 @@ pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
 pub use self::model::{Config, LogConfig, LogFormat};
 pub use self::pool::{PoolConfig, TokenParity};
 pub use self::resilience::{HealthConfig, RetriesConfig};
-pub use self::secret::Secret;
+pub use self::schema::SCHEMA;
+pub use self::secret::{Secret, SecretSource};
+pub use self::shown::shown;
 pub use self::timeouts::{PoolTimeouts, TimeoutsConfig};
 pub use self::tracing::{OtlpEndpoint, TracingConfig};

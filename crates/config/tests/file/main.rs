@@ -2,11 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at once")]
 
+mod admin;
 mod admission;
 mod bounds;
 mod disaggregation;
 mod engine_side;
+mod examples;
+mod names;
 mod parse;
+mod schema;
+mod shown;
+mod words;
 
 use kvasir_config::{Config, ConfigError};
 

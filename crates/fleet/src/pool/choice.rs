@@ -178,7 +178,7 @@ impl Pool {
             }
             let card = member.card();
             // That it serves the pool's model, the configuration says; an adapter, only the engine.
-            if model != self.model && card.is_none() {
+            if card.is_none() && !self.is_called(model) {
                 return Some(Exclusion::ModelNotServed);
             }
             let longest = card.and_then(|card| card.longest_prompt(model));
