@@ -7,8 +7,8 @@ use std::time::Duration;
 use kvasir_balance::{
     Blend, CacheAware, CacheAwareOptions, Candidate, Capacity, Choice, EndpointId, Exclusion,
     FleetView, Guard, Load, Moment, Needs, Outcome, Policy, PolicyKind, PreciseCacheAware,
-    PreciseOptions, PrefillRate, Prefix, Query, RecentWork, Relief, Rng, SelectionSpec, Weighted,
-    detail, even_out, median_rate,
+    PreciseOptions, PrefillRate, Prefix, Query, Reason, RecentWork, Relief, Rng, SelectionSpec,
+    Session, Weighted, detail, even_out, median_rate,
 };
 use kvasir_inventory::{Overlap, Tier, Trust};
 use kvasir_kv_hash::BlockKey;
@@ -253,4 +253,20 @@ fn who_began_later_has_the_mean_of_the_time_before() {
     // 900 in 1.5 wholes, of which the second lacks a half.
     let work: Vec<f64> = candidates.iter().map(|candidate| candidate.load.recent_work).collect();
     assert!((work[0] - 900.0).abs() < 1e-9 && (work[1] - 300.0).abs() < 1e-9, "{work:?}");
+}
+
+#[test]
+fn a_conversation_at_an_endpoint_that_is_gone_is_a_new_one() {
+    let query = Query { prompt_tokens: 100, session: Some(7), ..Query::default() };
+    let mut policy = Session::default();
+    let mut chosen = |forget: Option<EndpointId>, rows: &[(u32, u32)]| {
+        forget.into_iter().for_each(|id| policy.forget(id));
+        ask(&mut policy, &query, &fleet(rows)).map(|choice| (choice.index, choice.reason))
+    };
+    let first = chosen(None, &[(0, 0); 3]).unwrap().0;
+    let other = EndpointId((first as u64 + 1) % 3);
+    assert_eq!(chosen(None, &[(0, 0); 3]), Some((first, Reason::Pinned)));
+    assert_eq!(chosen(Some(other), &[(0, 0); 3]), Some((first, Reason::Pinned)));
+    let again = chosen(Some(EndpointId(first as u64)), &[(0, 0); 3]);
+    assert!(again.is_some_and(|(_, reason)| reason != Reason::Pinned), "{again:?}");
 }
