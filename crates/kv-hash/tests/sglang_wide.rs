@@ -9,7 +9,7 @@ fn chain(version: &str, page_size: usize) -> Chain {
     contract.chain(page_size).unwrap()
 }
 
-/// `hash((a, b))` in CPython 3.11, where integers count by their remainder by 2^61 - 1.
+/// `hash((a, b))` in `CPython` 3.11, where integers count by their remainder by 2^61 - 1.
 #[test]
 fn tuple_hashes() {
     for (tokens, hash) in [
