@@ -146,7 +146,7 @@ fn references_beyond_255() {
     assert_eq!(items[301], Object::Text("late".into()));
 }
 
-/// `chr(n) is chr(n)` holds in CPython below 256 only.
+/// `chr(n) is chr(n)` holds in `CPython` below 256 only.
 #[test]
 fn strings_that_are_one_object_by_their_value() {
     for (value, one) in [
