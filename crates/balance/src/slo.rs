@@ -130,6 +130,12 @@ mod tests {
         assert_eq!(narrowed(&mut slo, &[Some(450.0), other]).0, [0, 1]);
         assert_eq!(narrowed(&mut slo, &[Some(600.0), other]).0, [1]);
         assert_eq!(narrowed(&mut slo, &[None, other]).0, [0, 1]);
+        // Who is gone and comes back has breached nothing.
+        assert_eq!(narrowed(&mut slo, &[Some(600.0), other]).0, [1]);
+        slo.forget(EndpointId(1));
+        assert_eq!(narrowed(&mut slo, &[Some(450.0), other]).0, [1]);
+        slo.forget(EndpointId(0));
+        assert_eq!(narrowed(&mut slo, &[Some(450.0), other]).0, [0, 1]);
     }
 
     #[test]

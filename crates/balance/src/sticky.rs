@@ -123,6 +123,7 @@ mod tests {
         assert_eq!(pins.get(7, at(21)), Some(B));
         pins.remove(7, A);
         assert_eq!(pins.get(7, at(21)), Some(B));
+        assert!(!pins.is_empty());
         pins.forget(B);
         assert!(pins.is_empty());
     }

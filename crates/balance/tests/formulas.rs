@@ -463,6 +463,7 @@ fn what_was_seen_stays_within_its_bytes() {
         let index = ask(&mut policy, &prompt(&kept), &candidates).map(|choice| choice.index);
         *found.entry(index).or_insert(0) += 1;
     }
+    assert!(policy.bytes() > bytes / 8, "{} bytes", policy.bytes());
     assert_eq!(found.into_iter().collect::<Vec<_>>(), [(Some(1), 3_999)]);
     assert!(ask(&mut policy, &prompt(&keys(1, 64)), &candidates).is_none(), "long unused");
     assert!(ask(&mut policy, &prompt(&keys(3_999, 64)), &candidates).is_some());

@@ -214,3 +214,47 @@ fn why_a_policy_had_no_say_is_written_down() {
     let asleep = [None, Some(Exclusion::Asleep)];
     assert_eq!(miss(&candidates, &asleep), ("no_say", "excluded"));
 }
+
+#[test]
+fn what_eligibility_left_has_a_word() {
+    let failing = Some(Exclusion::BreakerOpen);
+    let mut desk = Desk::new(stages(PolicyKind::LeastLoad));
+    let candidates = fleet(&[0, 0]);
+    for (exclusions, wanted) in [
+        ([None, None], ("eligibility", "all", 2)),
+        ([None, failing], ("eligibility", "some", 1)),
+        ([failing, failing], ("eligibility", "last_resort", 2)),
+        ([failing, Some(Exclusion::Tried)], ("eligibility", "last_resort", 1)),
+    ] {
+        let decision = desk.select(&Query::default(), &candidates, &exclusions).unwrap();
+        assert_eq!(outcomes(&decision)[0], wanted, "{exclusions:?}");
+    }
+}
+
+#[test]
+fn every_stage_forgets() {
+    let query = of_session("s");
+    let candidates = fleet(&[0, 5]);
+    let mut desk = Desk::new(stages(PolicyKind::LeastLoad));
+    let mut busy = candidates.clone();
+    busy[0].load.in_flight = 3;
+    let by = |desk: &mut Desk| {
+        desk.select(&query, &busy, &[]).map(|decision| (decision.policy, decision.index))
+    };
+    desk.select(&query, &candidates, &[]);
+    assert_eq!(by(&mut desk), Some(("sticky", 0)));
+    // What another endpoint forgets is nothing to this one.
+    desk.selection.forget(EndpointId(1));
+    assert_eq!(by(&mut desk), Some(("sticky", 0)));
+    desk.selection.forget(EndpointId(0));
+    assert_eq!(by(&mut desk), Some(("least_load", 0)));
+    // So does a policy: of two equals, the first has the turn again.
+    let mut turns = Desk::new(Selection::new(vec![Stage::Policy(PolicyKind::Weighted.build())]));
+    let next =
+        |turns: &mut Desk| turns.select(&query, &candidates, &[]).map(|decision| decision.index);
+    assert_eq!((next(&mut turns), next(&mut turns), next(&mut turns)), (Some(0), Some(1), Some(0)));
+    for id in [0, 1] {
+        turns.selection.forget(EndpointId(id));
+    }
+    assert_eq!(next(&mut turns), Some(0));
+}

@@ -186,4 +186,29 @@ mod tests {
         shrink(&mut vec, &mut budget.reserve());
         assert_eq!((vec.capacity(), budget.used()), (3, 24 + HEAP_BLOCK));
     }
+
+    #[test]
+    fn vectors_grow_by_parts_of_themselves_and_keep_little_more_than_they_use() {
+        let budget = Budget::new(usize::MAX);
+        let mut vec: Vec<u64> = Vec::new();
+        let (mut moves, mut capacity) = (0, 0);
+        for n in 0..20_000_u64 {
+            assert!(grow(&mut vec, 1, &mut budget.reserve()));
+            vec.push(n);
+            moves += usize::from(vec.capacity() != capacity);
+            capacity = vec.capacity();
+            assert!(capacity <= vec.len() + vec.len() / 4, "{capacity} {n}");
+        }
+        // log(20,000) to the base of 5/4 is 44.4; below 16 elements the steps are smaller.
+        assert!(moves < 55, "{moves}");
+        for len in (0..20_000).rev() {
+            vec.truncate(len);
+            let before = vec.capacity();
+            shrink(&mut vec, &mut budget.reserve());
+            assert!(vec.capacity() <= len + len / 2 + 4, "{len} {}", vec.capacity());
+            // Nothing moves for less than a third.
+            assert!(vec.capacity() == before || before > len + len / 2, "{len} {before}");
+        }
+        assert_eq!(budget.used(), vec_bytes::<u64>(vec.capacity()));
+    }
 }

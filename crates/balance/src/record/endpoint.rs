@@ -172,3 +172,21 @@ fn trust_of(text: &str) -> Trust {
         _ => Trust::Absent(AbsentReason::NoStream),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_the_same_after_its_text() {
+        for trust in [
+            Trust::Exact,
+            Trust::CatchingUp,
+            Trust::Partial(PartialReason::JoinedLate),
+            Trust::Suspect(SuspectReason::LifeInDoubt),
+            Trust::Absent(AbsentReason::NoStream),
+        ] {
+            assert_eq!(trust_of(&trust.to_string()), trust);
+        }
+    }
+}

@@ -8,8 +8,9 @@ mod model;
 use std::time::Duration;
 
 use kvasir_balance::{
-    Candidate, Cut, Decision, EndpointId, Exclusion, Legs, Load, Members, Moment, PairPlan,
-    PairSelect, Pairing, PolicyKind, Query, Rng, Role, SelectionSpec,
+    Candidate, Cut, Decision, EndpointId, Exclusion, Legs, Load, Members, Moment, Outcome, PairPlan,
+    PairSelect, Pairing, PolicyKind, PolicySpec, Query, Reason, Rng, Role, SelectionSpec,
+    StickyOptions,
 };
 use kvasir_inventory::{Overlap, Tier, Trust};
 
@@ -85,6 +86,14 @@ fn who_holds_the_prompt_computes_it() {
     let decision = Pool::of(PolicyKind::Latency, COST).decide(&rows).unwrap();
     assert_eq!(decision.considered, [0, 1, 2, 3]);
     assert!(decision.scores[0] > decision.scores[1], "{:?}", decision.scores);
+    // The best of those that have no part; and who computes says whether it was warm.
+    let others = [0, 5 - decision.index];
+    let best =
+        others.into_iter().min_by(|a, b| decision.scores[*a].total_cmp(&decision.scores[*b]));
+    assert_eq!(decision.runner_up, best);
+    assert_eq!(decision.reason, Reason::LeastLatencyWarm);
+    let cold = Pool::of(PolicyKind::Latency, COST).decide(&[holds(P, 0), holds(D, 0)]).unwrap();
+    assert_eq!((cold.reason, cold.runner_up), (Reason::LeastLatencyCold, None));
 }
 
 #[test]
@@ -165,6 +174,11 @@ fn other_policies_choose_who_computes_and_load_who_answers() {
         let pool = Pool::of(policy, Pairing { select, ..COST });
         assert_eq!(pool.plan(&rows), Some((PairPlan::Split, 1, wanted)), "{policy:?} {select:?}");
     }
+    // Requests that wait count as those in flight do: 6 and 5.
+    let waiting = [busy(P, 0), kv(D, 5, 0.1, Some(1)), kv(D, 2, 0.1, Some(3))];
+    let pairing = Pairing { select: PairSelect::LeastLoad, ..COST };
+    let pool = Pool::of(PolicyKind::LeastLoad, pairing);
+    assert_eq!(pool.plan(&waiting), Some((PairPlan::Split, 0, 2)));
     let rows = [busy(P, 3), busy(U, 0), decoding[0]];
     let least = Pool::of(PolicyKind::LeastLoad, COST);
     assert_eq!(least.plan(&rows), Some((PairPlan::Unified, 1, 1)));
@@ -290,5 +304,21 @@ fn decode_endpoints_that_only_fetch_serve_nothing_alone() {
         assert!(whole.plan(&[holds(D, 0)]).is_some());
         let decode = Pool::of(policy, Pairing { legs: Legs::Decode, ..fetching });
         assert!(decode.plan(&[holds(P, 0), holds(D, 0)]).is_some());
+    }
+}
+
+#[test]
+fn what_eligibility_left_of_both_sides_has_a_word() {
+    let rows = [holds(P, 0), holds(P, 0), holds(D, 0)];
+    let (down, tried) = (Some(Exclusion::BreakerOpen), Some(Exclusion::Tried));
+    for (exclusions, wanted) in [
+        ([None, None, None], ("all", 3)),
+        ([None, down, None], ("some", 2)),
+        ([tried, tried, None], ("some", 1)),
+        ([None, None, down], ("last_resort", 3)),
+    ] {
+        let decision = Pool::without(&exclusions).decide(&rows).unwrap();
+        let note = &decision.notes[0];
+        assert_eq!((note.outcome, note.left), wanted, "{exclusions:?}");
     }
 }

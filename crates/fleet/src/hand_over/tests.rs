@@ -56,7 +56,8 @@ impl Scene {
 
 #[test]
 fn the_fault_is_told_by_who_failed_with_whom() {
-    let table: [(&str, &[(usize, &str)], &str); 11] = [
+    type Row = (&'static str, &'static [(usize, &'static str)], &'static str);
+    let table: [Row; 11] = [
         // Less than that may be chance.
         ("-p1d1 -p1d2", &[], ""),
         // Several decode engines could not fetch from one prefill engine.

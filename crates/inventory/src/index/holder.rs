@@ -207,11 +207,11 @@ impl Pieces {
 
     fn keep(&mut self, piece: Holder) {
         match self.few.get_mut(self.len) {
-            Some(place) if self.more.is_empty() => {
+            Some(place) => {
                 *place = piece;
                 self.len += 1;
             }
-            _ => {
+            None => {
                 if self.more.is_empty() {
                     self.more.extend_from_slice(&self.few);
                 }

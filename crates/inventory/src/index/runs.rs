@@ -75,3 +75,34 @@ impl Runs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+
+    #[test]
+    fn freed_places_are_taken_before_new_ones() {
+        let budget = Budget::new(usize::MAX);
+        let bytes = &mut budget.reserve();
+        for shard in [0, 1, SHARDS - 1] {
+            let mut runs = Runs::default();
+            let mut take = |runs: &mut Runs| runs.take(shard, &mut Node::default(), bytes).unwrap();
+            let all: Vec<RunId> = (0..9).map(|_| take(&mut runs)).collect();
+            assert!(all.iter().all(|run| run.0 % SHARDS == shard && runs.get(*run).is_some()));
+            for count in 1..9 {
+                for run in &all[..count] {
+                    runs.give_back(*run, &mut budget.reserve());
+                }
+                assert_eq!(runs.used(), 9 - count);
+                let mut again: Vec<RunId> = (0..count).map(|_| take(&mut runs)).collect();
+                again.sort_unstable_by_key(|run| run.0);
+                assert_eq!(again, all[..count]);
+            }
+            assert_eq!(take(&mut runs).0, 9 * SHARDS + shard, "none free, a new one");
+            runs.give_back(RunId(9 * SHARDS + shard), &mut budget.reserve());
+            all.iter().for_each(|run| runs.give_back(*run, &mut budget.reserve()));
+            assert_eq!((runs.used(), budget.used()), (0, 0));
+        }
+    }
+}

@@ -81,3 +81,43 @@ fn a_refused_table_stays_as_it_is() {
     assert!(kept.iter().all(|key| table.get(*key) == Some(7)));
     assert_eq!((table.len(), budget.used()), (kept.len(), table.bytes()));
 }
+
+#[test]
+fn what_is_given_back() {
+    let budget = Budget::new(usize::MAX);
+    let bytes = &mut budget.reserve();
+    let mut next = numbers();
+    for len in [1, 2, 10, 100, 1_000, 20_000_usize] {
+        let (mut table, mut keys) = (Table::default(), Vec::new());
+        for n in 0..4 * len {
+            keys.push(next(u64::MAX).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            table.insert(keys[n], n as u64 + 1, bytes).unwrap();
+        }
+        let full = table.bytes();
+        table.shrink(bytes);
+        assert_eq!(table.bytes(), full, "{len}: nothing to spare");
+        for key in keys.drain(len..) {
+            table.remove(key);
+        }
+        // Shrunk, an eighth is spare; compact, a thirty-second; a place is 16 bytes, and of 64 at
+        // most 50 are taken.
+        let most = |spare: usize| 16 * ((len + spare) * 64 / 50 + 2 + 2 * TAIL) + 64;
+        if len > 50 {
+            table.shrink(bytes);
+            assert!(table.bytes() <= most(len / 8 + 4), "{len}: {}", table.bytes());
+        }
+        table.compact(bytes);
+        let compact = table.bytes();
+        assert!(compact <= most(len / 32 + 2), "{len}: {compact}");
+        assert!(compact >= 16 * len * 64 / 50);
+        table.compact(bytes);
+        assert_eq!(table.bytes(), compact, "{len}: once is enough");
+        assert!((0..len).all(|n| table.get(keys[n]) == Some(n as u64 + 1)), "{len}");
+        assert_eq!(budget.used(), compact);
+        for key in keys {
+            table.remove(key);
+        }
+        table.compact(bytes);
+        assert_eq!(budget.used(), 0);
+    }
+}

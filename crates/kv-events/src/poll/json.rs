@@ -231,7 +231,9 @@ fn medium(level: u64) -> Medium {
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    if text.is_empty() || !text.len().is_multiple_of(2) || !text.is_ascii() {
+    // Parsing alone would take a sign.
+    let digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if text.is_empty() || !text.len().is_multiple_of(2) || !digits {
         return None;
     }
     let pairs = text.as_bytes().chunks(2).map(|two| std::str::from_utf8(two).ok());

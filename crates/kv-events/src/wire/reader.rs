@@ -182,7 +182,12 @@ fn signed<'a>(value: i64) -> Token<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use proptest::prelude::*;
+    use rmpv::Value;
+
+    use super::{Problem, Reader, Token};
+
+    type Result<T> = std::result::Result<T, Problem>;
 
     fn one(bytes: &[u8]) -> Result<Token<'_>> {
         Reader::new(bytes).next()
@@ -221,6 +226,46 @@ mod tests {
             assert_eq!(outcome, Err(Problem::Truncated), "{bytes:02x?}");
         }
         assert_eq!(one(&[0xc1]), Err(Problem::Reserved));
+    }
+
+    /// A value of every kind, nested to some depth.
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Nil),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<u64>().prop_map(Value::from),
+            any::<f32>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "[a-zé]{0,40}".prop_map(Value::from),
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(Value::from),
+            (any::<i8>(), prop::collection::vec(any::<u8>(), 0..40))
+                .prop_map(|(kind, bytes)| Value::Ext(kind, bytes)),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),
+                prop::collection::vec((inner.clone(), inner), 0..4).prop_map(Value::Map),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_skipped_the_next_value_is_read(
+            many in prop::collection::vec(values(), 0..4),
+            last in any::<u64>(),
+        ) {
+            let mut bytes = Vec::new();
+            for value in &many {
+                rmpv::encode::write_value(&mut bytes, value).expect("a vector takes all");
+            }
+            rmpv::encode::write_value(&mut bytes, &last.into()).expect("a vector takes all");
+            let mut reader = Reader::new(&bytes);
+            prop_assert_eq!(reader.skip_many(many.len()), Ok(()));
+            prop_assert_eq!(reader.next(), Ok(Token::Uint(last)));
+            prop_assert_eq!((reader.left(), reader.position()), (0, bytes.len()));
+        }
     }
 
     #[test]

@@ -287,6 +287,37 @@ fn other_engines() {
 }
 
 #[test]
+fn an_algorithm_configured_beside_the_one_found() {
+    let tokens = tokens(48);
+    let hashes_by = |algorithm| {
+        let contract = trtllm::Contract::new(algorithm, trtllm::Manager::V2).unwrap();
+        let mut chain = contract.chain_with(16, trtllm::Request::default()).unwrap();
+        let hash = |hash: &trtllm::BlockHash| match hash.digest() {
+            Some(digest) => EventHash::Bytes(digest.to_vec()),
+            None => EventHash::Int(hash.to_u64()),
+        };
+        chain.append(&tokens).iter().map(hash).collect::<Vec<EventHash>>()
+    };
+    let (auto, v2) = (trtllm::Algorithm::Auto, trtllm::Algorithm::V2Sha256);
+    // TensorRT-LLM's `auto` is v1_block_key, and nothing else.
+    for (algorithm, configured, said) in [
+        (auto, "auto", false),
+        (auto, "v1_block_key", false),
+        (auto, "v2_sha256", true),
+        (v2, "v2_sha256", false),
+        (v2, "auto", true),
+        (v2, "v1_block_key", true),
+    ] {
+        let hashes = hashes_by(algorithm);
+        let expected =
+            Expected { engine: Some("trtllm"), algorithm: Some(configured), ..Expected::default() };
+        let report = Detector::new().expect(expected).run(&[event(&hashes, &tokens, 16)]);
+        let found = report.legs.iter().any(|leg| matches!(leg, Leg::Algorithm { .. }));
+        assert_eq!(found, said, "{configured}: {report}");
+    }
+}
+
+#[test]
 fn nothing_to_check() {
     let hashes = [EventHash::Int(1)];
     let offloaded = StoredEvent { hashes: &hashes, block_size: 0, ..StoredEvent::default() };
@@ -308,4 +339,15 @@ fn lists_of_seeds() {
         assert!(text.parse::<Seeds>().is_err(), "{text}");
     }
     assert_eq!("0..65534".parse::<Seeds>().unwrap().len(), 65_535);
+
+    // What is put first stands once in the list, and costs a full one its last.
+    let mut full: Seeds = "0..65534".parse().unwrap();
+    let seed = |text| Seed::from(Some(text));
+    for text in ["a", "b", "7"] {
+        full.put_first(seed(text));
+        assert_eq!(full.len(), Seeds::MAX, "{text}");
+    }
+    assert!(full.iter().take(4).eq(&[seed("7"), seed("b"), seed("a"), seed("0")]));
+    assert_eq!(full.iter().filter(|known| **known == seed("7")).count(), 1);
+    assert!(full.iter().all(|known| *known != seed("65534")));
 }

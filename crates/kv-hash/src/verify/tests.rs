@@ -137,7 +137,7 @@ fn digests_are_bounded_and_go_with_their_blocks() {
     for block in &blocks {
         assert_eq!(verifier.check(block), Verdict::Fits);
     }
-    assert_eq!(verifier.len(), 4);
+    assert!(verifier.len() == 4 && !verifier.is_empty());
     assert_eq!(verifier.check(&blocks[1]), Verdict::NoParent);
     // A block that comes and goes takes nobody else's place.
     for _ in 0..4 {
@@ -149,4 +149,22 @@ fn digests_are_bounded_and_go_with_their_blocks() {
     assert_eq!(verifier.check(&blocks[19]), Verdict::NoParent);
     verifier.forget();
     assert!(verifier.is_empty());
+}
+
+#[test]
+fn a_parent_never_seen_is_known_where_its_event_hash_is_all_of_it() {
+    let tokens: Vec<u32> = (0..48).collect();
+    for (contract, hashes) in contracts(&tokens) {
+        let expected = match contract {
+            Contract::Vllm(c) if c.algorithm() != Algorithm::Sha256Cbor64Bit => Verdict::NoParent,
+            Contract::Sglang(c) if c.generation() > sglang::Generation::TupleHash => {
+                Verdict::NoParent
+            }
+            _ => Verdict::Fits,
+        };
+        let mut verifier = Verifier::new(contract, 100);
+        assert_eq!(verifier.check(&blocks(&hashes, &tokens)[2]), expected, "{contract}");
+        // Only SGLang's hashes leave out what a request brings beside its tokens.
+        assert_eq!(contract.covers_extras(), !matches!(contract, Contract::Sglang(_)));
+    }
 }

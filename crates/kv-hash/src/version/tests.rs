@@ -7,6 +7,9 @@ fn spellings_of_one_release() {
     for text in ["0.32.0", "v0.32.0", "0.32", " 0.32.0\n", "0.32.0+cu129", "0.32.0.post1"] {
         assert_eq!(text.parse(), Ok(Version::release(0, 32, 0)), "{text:?}");
     }
+    // Two numbers are enough, and a suffix may be a part of its own.
+    assert_eq!("0.32.dev3".parse::<Version>().ok(), "0.32.0.dev3".parse().ok());
+    assert!("0.32.dev3".parse::<Version>().unwrap() < Version::release(0, 32, 0));
     let four: Version = "0.10.1.1".parse().unwrap();
     assert!(four > Version::release(0, 10, 1) && four < Version::release(0, 10, 2));
 }

@@ -79,7 +79,8 @@ fn who_is_at_fault_for_hand_overs_is_left_out_of_them() {
         (prefill, place(chosen.reservation.endpoint()))
     };
     // Failures by pair, and the pairs of the requests after them.
-    let table: [(&[(usize, usize)], &[usize], &[usize]); 3] = [
+    type Row = (&'static [(usize, usize)], &'static [usize], &'static [usize]);
+    let table: [Row; 3] = [
         (&[(0, 2), (0, 3), (0, 2)], &[1], &[2, 3]),
         (&[(0, 2), (1, 2), (0, 2)], &[0, 1], &[3]),
         (&[(0, 2), (0, 2), (0, 2)], &[0, 1], &[2, 3]),

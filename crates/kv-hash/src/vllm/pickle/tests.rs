@@ -145,3 +145,19 @@ fn references_beyond_255() {
     let Object::Tuple(items) = object else { panic!("not a tuple") };
     assert_eq!(items[301], Object::Text("late".into()));
 }
+
+/// `chr(n) is chr(n)` holds in `CPython` below 256 only.
+#[test]
+fn strings_that_are_one_object_by_their_value() {
+    for (value, one) in [
+        ("", true),
+        ("a", true),
+        ("\u{ff}", true),
+        ("\u{100}", false),
+        ("\u{20ac}", false),
+        ("aa", false),
+        ("\u{ff}a", false),
+    ] {
+        assert_eq!(is_one_object(value), one, "{value:?}");
+    }
+}
