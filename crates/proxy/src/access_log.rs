@@ -51,6 +51,8 @@ impl Outcome {
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     started: Instant,
+    /// Whether the line is written, and the request counted.
+    written: bool,
     method: Method,
     path: String,
     request_id: HeaderValue,
@@ -96,6 +98,7 @@ impl AccessLog {
     pub(crate) fn begin(method: Method, path: &str, request_id: HeaderValue) -> Self {
         Self {
             started: Instant::now(),
+            written: true,
             method,
             path: path.to_owned(),
             request_id,
@@ -123,6 +126,18 @@ impl AccessLog {
             usage: Usage::default(),
             trace: None,
         }
+    }
+
+    /// Of what is no request: nothing is written.
+    pub(crate) fn unwritten() -> Self {
+        let mut log = Self::begin(Method::POST, "", HeaderValue::from_static(""));
+        log.written = false;
+        log
+    }
+
+    /// Whether it is a request's.
+    pub(crate) fn is_written(&self) -> bool {
+        self.written
     }
 
     /// Notes when a sampled request came so far.
@@ -281,6 +296,9 @@ impl AccessLog {
 
 impl Drop for AccessLog {
     fn drop(&mut self) {
+        if !self.written {
+            return;
+        }
         let took = self.started.elapsed();
         self.count(took);
         let decision = self.decision.as_ref();

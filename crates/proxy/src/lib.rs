@@ -14,6 +14,7 @@
 mod access_log;
 mod app;
 mod attempts;
+mod explain;
 mod fault;
 mod forward;
 mod forwarded;
@@ -39,6 +40,7 @@ mod split;
 mod token_header;
 mod usage;
 
+pub use self::explain::CannotExplain;
 pub use self::app::{App, DEFAULT_HEAD_BYTES, MetricsPage, Retries, Settings};
 pub use self::forwarded::ForwardedHeaders;
 pub use self::keys::ClientKeys;

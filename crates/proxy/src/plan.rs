@@ -76,6 +76,18 @@ impl Plan {
         let limit = now.settings.max_body_bytes;
         let body = request_body::read(body, limit, waits(&parts.headers)).await?;
         log.note(Step::Received);
+        Self::of(app, now, parts, body, api, log).await
+    }
+
+    /// [`read`](Self::read) of a body that is there.
+    pub(crate) async fn of(
+        app: &App,
+        now: &Now,
+        parts: &Parts,
+        body: Bytes,
+        api: Option<Api>,
+        log: &mut AccessLog,
+    ) -> Result<Self, Refusal> {
         log.bytes_in = body.len() as u64;
         let (envelope, names_media) = envelope_of(app, now, parts, &body, api).await?;
         log.stream = envelope.stream;
@@ -229,7 +241,8 @@ impl Seen<'_> {
                 log.claim = claimed.map(|(claim, _)| claim);
                 let salt = self.envelope.cache_salt.as_deref();
                 let text = wanted_text(pool.needs());
-                let request = Asked { api, body, salt, adapted, text };
+                let learns = log.is_written();
+                let request = Asked { api, body, salt, adapted, text, learns };
                 tokenise(pool, &app.tokenizer_permits, request).await
             }
         }
