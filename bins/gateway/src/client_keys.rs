@@ -1,4 +1,5 @@
-//! The API keys of clients: read at the start, and again when their file changes.
+//! What clients show: API keys, read at the start and again when their file changes, and the token for
+//! decision headers, read with the configuration.
 
 use std::sync::Arc;
 
@@ -7,11 +8,24 @@ use kvasir_config::{ClientKeySource, Config, Secret};
 use kvasir_proxy::{ClientKeys, watch_files};
 use tokio::task::JoinHandle;
 
-/// The keys, where clients must show one.
-pub(crate) fn load(config: &Config) -> Result<Option<Arc<ClientKeys>>> {
-    let Some(source) = config.client_keys() else { return Ok(None) };
-    let keys = source.read().map_err(|why| anyhow!(why))?;
-    Ok(Some(Arc::new(ClientKeys::new(keys.iter().map(Secret::expose)))))
+/// The keys and tokens a configuration speaks of, as they are now.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    /// Where clients must show a key: one of these.
+    pub(crate) clients: Option<Arc<ClientKeys>>,
+    /// What turns decision headers on for one request, where anything does.
+    pub(crate) debug: Option<Arc<ClientKeys>>,
+}
+
+/// Reads them.
+pub(crate) fn load(config: &Config) -> Result<Keys> {
+    let known = |keys: &[Secret]| Arc::new(ClientKeys::new(keys.iter().map(Secret::expose)));
+    let clients = config.client_keys().map(|source| source.read_all());
+    let clients = clients.transpose().map_err(|why| anyhow!(why))?;
+    let debug = config.decision_headers_token_source();
+    let debug = debug.map(|source| source.read_token("decision_headers_token")).transpose();
+    let debug = debug.map_err(|why| anyhow!(why))?;
+    Ok(Keys { clients: clients.as_deref().map(known), debug: debug.map(|token| known(&[token])) })
 }
 
 /// The keys that are in use, and what follows their file.
@@ -20,14 +34,15 @@ pub(crate) struct Keyring(Option<JoinHandle<()>>);
 impl Keyring {
     /// Follows the file the keys are in, where they are in one, until it is dropped. Must be called
     /// within a tokio runtime.
-    pub(crate) fn new(config: &Config, keys: Option<Arc<ClientKeys>>) -> Self {
-        let (Some(ClientKeySource::File(path)), Some(keys)) = (config.client_keys(), keys) else {
+    pub(crate) fn new(config: &Config, keys: Keys) -> Self {
+        let source = config.client_keys();
+        let (Some(ClientKeySource::File(path)), Some(keys)) = (source, keys.clients) else {
             return Self(None);
         };
-        let path = path.clone();
+        let path = path.to_owned();
         let watched = vec![path.clone()];
         Self(Some(tokio::spawn(watch_files("api_keys", watched, move || {
-            let fresh = ClientKeySource::File(&path).read()?;
+            let fresh = ClientKeySource::File(&path).read_all()?;
             keys.replace(fresh.iter().map(Secret::expose));
             Ok::<_, String>(())
         }))))

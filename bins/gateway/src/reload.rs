@@ -9,10 +9,10 @@ use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 use kvasir_config::{Config, differences};
 use kvasir_fleet::DecisionLog;
-use kvasir_proxy::{App, ClientKeys};
+use kvasir_proxy::App;
 
 use crate::args::ServeArgs;
-use crate::client_keys::Keyring;
+use crate::client_keys::{Keyring, Keys};
 use crate::lifecycle::StopTimes;
 use crate::signals::Hangups;
 use crate::{client_keys, spec};
@@ -66,7 +66,7 @@ struct Read {
     /// Keys that wait for a restart.
     held: Vec<&'static str>,
     fleet: kvasir_fleet::FleetSpec,
-    keys: Option<Arc<ClientKeys>>,
+    keys: Keys,
 }
 
 impl Reloader {

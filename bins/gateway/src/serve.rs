@@ -8,12 +8,12 @@ use kvasir_config::{Config, EngineUrl};
 use kvasir_fleet::{DecisionLog, Fleet, FleetSpec};
 use kvasir_inventory::Inventory;
 use kvasir_kv_hash::KeySpace;
-use kvasir_proxy::{App, ClientKeys, ListenError, Listener, Spans, serve};
+use kvasir_proxy::{App, ListenError, Listener, Spans, serve};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::args::ServeArgs;
-use crate::client_keys::Keyring;
+use crate::client_keys::{Keyring, Keys};
 use crate::lifecycle::{End, until_stopped};
 use crate::reload::Reloader;
 use crate::signals::{Hangups, Stops};
@@ -41,7 +41,7 @@ pub(crate) fn run(
     config: Config,
     text: String,
     fleet: FleetSpec,
-    keys: Option<Arc<ClientKeys>>,
+    keys: Keys,
     args: ServeArgs,
 ) -> Result<End> {
     let decision_log = fleet.decision_log.clone();

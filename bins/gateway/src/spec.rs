@@ -16,9 +16,10 @@ use kvasir_fleet::{
 };
 use kvasir_inventory::Limits;
 use kvasir_proxy::{
-    ClientKeys, DEFAULT_HEAD_BYTES, ForwardedHeaders, ListenSettings, Retries, Settings,
-    SpanSettings,
+    DEFAULT_HEAD_BYTES, ForwardedHeaders, ListenSettings, Retries, Settings, SpanSettings,
 };
+
+use crate::client_keys::Keys;
 
 /// The largest head where clients may give token ids in headers: half a million of them.
 const IDS_HEAD_BYTES: usize = 4 << 20;
@@ -81,13 +82,14 @@ pub(crate) fn limits(config: &Config) -> Limits {
 }
 
 /// The data plane's part.
-pub(crate) fn settings(config: &Config, client_keys: Option<Arc<ClientKeys>>) -> Settings {
+pub(crate) fn settings(config: &Config, keys: Keys) -> Settings {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let takes_ids = config.pools.iter().any(|pool| pool.trust_token_headers);
     Settings {
         max_body_bytes: config.max_body_bytes,
         max_head_bytes: if takes_ids { IDS_HEAD_BYTES } else { DEFAULT_HEAD_BYTES },
         decision_headers: config.decision_headers,
+        debug_tokens: keys.debug,
         forward_paths: config.forward_paths.clone(),
         tokenizer_threads: cores,
         forwarded_headers: match config.listener.forwarded_headers {
@@ -95,7 +97,7 @@ pub(crate) fn settings(config: &Config, client_keys: Option<Arc<ClientKeys>>) ->
             kvasir_config::ForwardedHeaders::Replace => ForwardedHeaders::Replace,
             kvasir_config::ForwardedHeaders::Off => ForwardedHeaders::Off,
         },
-        client_keys,
+        client_keys: keys.clients,
         retries: Retries {
             attempts: config.retries.attempts,
             budget: RetryLimits {
@@ -159,6 +161,8 @@ fn pool_spec(pool: &PoolConfig, config: &Config) -> Result<PoolSpec> {
             .collect();
     Ok(PoolSpec {
         model: pool.model.clone(),
+        aliases: pool.aliases.clone(),
+        decision_headers: pool.decision_headers,
         selection: pool.selection(),
         tokenizer_dir: pool.tokenizer_dir.clone(),
         authorization,
@@ -288,6 +292,8 @@ fn endpoint_spec(endpoint: &EndpointConfig, origin: Origin) -> EndpointSpec {
         rank,
         weight,
         state,
+        // Of the control plane alone.
+        group: _,
         role,
         bootstrap_port,
         bootstrap_host,

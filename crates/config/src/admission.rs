@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use http::HeaderName;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::HOUR_MS;
 
@@ -15,7 +15,7 @@ const MOST_REQUESTS: u32 = 1_000_000;
 const MOST_TOKENS: u64 = 1_000_000_000_000;
 
 /// What a pool takes at once, and who waits. Everything and nobody by default.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdmissionConfig {
     /// Requests at all its endpoints together.
@@ -37,7 +37,7 @@ pub struct AdmissionConfig {
 }
 
 /// What one endpoint takes at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EndpointAdmission {
     /// Requests.
@@ -49,7 +49,7 @@ pub struct EndpointAdmission {
 }
 
 /// Who waits where there is no room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueConfig {
     /// How many. Default 0: nobody.

@@ -25,6 +25,9 @@ impl Config {
             api_keys_env,
             api_keys_file,
             decision_headers,
+            decision_headers_token,
+            decision_headers_token_env,
+            decision_headers_token_file,
             max_body_bytes,
             max_prompt_bytes,
             forward_paths,
@@ -37,6 +40,7 @@ impl Config {
             retries,
             health,
             tracing,
+            admin,
             log
         )
     }

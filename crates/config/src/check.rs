@@ -1,7 +1,7 @@
 //! Whether what the parts of a configuration say fits together: its pools, and the engines that are
 //! in several of them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use http::uri::Authority;
 
@@ -36,6 +36,8 @@ impl Config {
         within("shutdown_delay_s", &self.shutdown_delay_s, &0, &DAY_S)?;
         self.inventory.check().map_err(at("inventory"))?;
         self.check_client_keys()?;
+        self.check_decision_headers_token()?;
+        self.check_admin()?;
         self.retries.check().map_err(at("retries"))?;
         self.health.check().map_err(at("health"))?;
         for (i, path) in self.forward_paths.iter().enumerate() {
@@ -46,14 +48,20 @@ impl Config {
         self.check_pools()
     }
 
+    fn check_admin(&self) -> Result<(), Wrong> {
+        let Some(admin) = &self.admin else { return Ok(()) };
+        admin.check().map_err(at("admin"))?;
+        if admin.listen == self.listen && admin.listen.port() != 0 {
+            let message = format!("{} is where clients connect (`listen`)", admin.listen);
+            return Err(("admin.listen".to_owned(), message));
+        }
+        Ok(())
+    }
+
     fn check_pools(&self) -> Result<(), Wrong> {
-        let mut models = HashSet::new();
+        self.check_names()?;
         let mut engines = Engines::default();
         for (i, pool) in self.pools.iter().enumerate() {
-            if !models.insert(pool.model.as_str()) {
-                let message = format!("model `{}` has two pools", pool.model);
-                return Err((format!("pools[{i}].model"), message));
-            }
             pool.check().map_err(at(&format!("pools[{i}]")))?;
             let timeouts = self.timeouts.with(&pool.timeouts);
             timeouts.check().map_err(at(&format!("pools[{i}].timeouts")))?;

@@ -1,53 +1,40 @@
 //! The API keys that clients must show.
 
-use std::path::PathBuf;
-
+use crate::bounds::Wrong;
 use crate::model::Config;
-use crate::secret::Secret;
+use crate::secret::{Secret, SecretSource, Sources, check_keys};
 
-/// Every request is held against all of them.
-const MOST_KEYS: usize = 1024;
-/// Shorter ones can be guessed by trying.
-const LEAST_BYTES: usize = 8;
-const MOST_BYTES: usize = 512;
+/// The key of the first of their sources.
+const KEY: &str = "api_keys";
 
-/// Where the keys of clients are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientKeySource<'a> {
-    /// In the configuration.
-    Listed(&'a [Secret]),
-    /// In this environment variable, with commas or white space between.
-    Env(&'a str),
-    /// In this file, one a line.
-    File(&'a PathBuf),
-}
+/// Where the keys of clients are: in a variable with commas or white space between, in a file one a
+/// line.
+pub type ClientKeySource<'a> = SecretSource<'a, [Secret]>;
 
 impl Config {
     /// Where the keys of clients are; `None` lets everybody in.
     #[must_use]
     pub fn client_keys(&self) -> Option<ClientKeySource<'_>> {
-        let listed = self.api_keys.as_deref().map(ClientKeySource::Listed);
-        let env = self.api_keys_env.as_deref().map(ClientKeySource::Env);
-        listed.or(env).or(self.api_keys_file.as_ref().map(ClientKeySource::File))
+        self.client_key_sources().source()
+    }
+
+    fn client_key_sources(&self) -> Sources<'_, [Secret]> {
+        Sources {
+            key: KEY,
+            given: self.api_keys.as_deref(),
+            env: self.api_keys_env.as_deref(),
+            file: self.api_keys_file.as_deref(),
+        }
     }
 
     /// What can be checked of them without reading anything; if not, the key and what is wrong.
-    pub(crate) fn check_client_keys(&self) -> Result<(), (String, String)> {
-        let given = usize::from(self.api_keys.is_some())
-            + usize::from(self.api_keys_env.is_some())
-            + usize::from(self.api_keys_file.is_some());
-        if given > 1 {
-            let message = "give one of `api_keys`, `api_keys_env`, `api_keys_file`".to_owned();
-            return Err(("api_keys".to_owned(), message));
-        }
-        let listed = self.api_keys.iter().flatten().map(Secret::expose);
-        if self.api_keys.is_some() {
-            check(listed).map_err(|(place, why)| match place {
-                Some(place) => (format!("api_keys[{place}]"), why),
-                None => ("api_keys".to_owned(), why),
-            })?;
-        }
-        Ok(())
+    pub(crate) fn check_client_keys(&self) -> Result<(), Wrong> {
+        self.client_key_sources().check()?;
+        let Some(listed) = &self.api_keys else { return Ok(()) };
+        check_keys(listed.iter().map(Secret::expose)).map_err(|(place, why)| match place {
+            Some(place) => (format!("{KEY}[{place}]"), why),
+            None => (KEY.to_owned(), why),
+        })
     }
 }
 
@@ -57,55 +44,34 @@ impl ClientKeySource<'_> {
     /// # Errors
     /// When the variable is not set, the file cannot be read, there is no key, or one is none. The
     /// message says where and shows no key.
-    pub fn read(&self) -> Result<Vec<Secret>, String> {
-        match self {
-            Self::Listed(keys) => Ok(keys.to_vec()),
-            Self::Env(name) => {
-                let located = |why: String| format!("api_keys_env: {name}: {why}");
-                let text = std::env::var(name).map_err(|error| located(error.to_string()))?;
-                let split = |c: char| c == ',' || c.is_whitespace();
-                let keys: Vec<&str> = text.split(split).filter(|key| !key.is_empty()).collect();
-                check(keys.iter().copied()).map_err(|(place, why)| match place {
-                    Some(place) => located(format!("key {}: {why}", place + 1)),
-                    None => located(why),
-                })?;
-                Ok(keys.into_iter().map(|key| Secret::new(key.to_owned())).collect())
-            }
-            Self::File(path) => {
-                let located = |why: String| format!("api_keys_file: {}{why}", path.display());
-                let text =
-                    std::fs::read_to_string(path).map_err(|error| located(format!(": {error}")))?;
-                let lines = text.lines().map(str::trim).enumerate();
-                let keys: Vec<(usize, &str)> =
-                    lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).collect();
-                check(keys.iter().map(|(_, key)| *key)).map_err(|(place, why)| {
-                    match place.and_then(|place| keys.get(place)) {
-                        Some((line, _)) => located(format!(":{}: {why}", line + 1)),
-                        None => located(format!(": {why}")),
-                    }
-                })?;
-                Ok(keys.into_iter().map(|(_, key)| Secret::new(key.to_owned())).collect())
-            }
+    pub fn read_all(&self) -> Result<Vec<Secret>, String> {
+        if let Self::Given(keys) = self {
+            return Ok(keys.to_vec());
         }
+        let (place, text) = self.read_text(KEY)?;
+        let is_file = matches!(self, Self::File(_));
+        let found = if is_file { of_lines(&text) } else { of_words(&text) };
+        check_keys(found.iter().map(|(_, key)| *key)).map_err(|(bad, why)| {
+            match bad.and_then(|bad| found.get(bad)) {
+                Some((line, _)) if is_file => format!("{place}:{line}: {why}"),
+                Some((number, _)) => format!("{place}: key {number}: {why}"),
+                None => format!("{place}: {why}"),
+            }
+        })?;
+        Ok(found.into_iter().map(|(_, key)| Secret::new(key.to_owned())).collect())
     }
 }
 
-/// Whether these are keys; if not, the place of the one that is none, and why.
-fn check<'a>(keys: impl Iterator<Item = &'a str>) -> Result<(), (Option<usize>, String)> {
-    let mut count = 0;
-    for (place, key) in keys.enumerate() {
-        let fits = (LEAST_BYTES..=MOST_BYTES).contains(&key.len());
-        if !fits || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let why = format!(
-                "a key has {LEAST_BYTES} to {MOST_BYTES} characters, ASCII and without blanks"
-            );
-            return Err((Some(place), why));
-        }
-        count += 1;
-    }
-    match count {
-        0 => Err((None, "there is no key, so that nobody would be let in".to_owned())),
-        1..=MOST_KEYS => Ok(()),
-        _ => Err((None, format!("more than {MOST_KEYS} keys"))),
-    }
+/// One a line, with the line's number; `#` begins a comment line.
+fn of_lines(text: &str) -> Vec<(usize, &str)> {
+    let lines = text.lines().map(str::trim).enumerate();
+    let keys = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    keys.map(|(place, line)| (place + 1, line)).collect()
+}
+
+/// With commas or white space between, with the key's number.
+fn of_words(text: &str) -> Vec<(usize, &str)> {
+    let split = |c: char| c == ',' || c.is_whitespace();
+    let keys = text.split(split).filter(|key| !key.is_empty()).enumerate();
+    keys.map(|(place, key)| (place + 1, key)).collect()
 }

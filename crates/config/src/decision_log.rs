@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use serde::Deserialize;
 use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::MOST_FILE_BYTES;
 
@@ -14,7 +14,7 @@ const LEAST_FILES: usize = 2;
 const MOST_FILES: usize = 10_000;
 
 /// Where decisions are logged, and how much of them is kept.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionLogConfig {
     /// The directory, of one gateway alone. Each pool has files of its own there.

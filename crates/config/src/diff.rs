@@ -11,8 +11,8 @@ use serde_json::Value;
 /// Longer values are cut.
 const MAX_VALUE_CHARS: usize = 120;
 /// Keys whose values nobody may read in a log, and how such keys end.
-const SECRET: [&str; 6] = ["api_key", "api_keys", "key", "password", "secret", "seed"];
-const SECRET_ENDS: [&str; 4] = ["_key", "_keys", "_password", "_secret"];
+const SECRET: [&str; 7] = ["api_key", "api_keys", "key", "password", "secret", "seed", "token"];
+const SECRET_ENDS: [&str; 5] = ["_key", "_keys", "_password", "_secret", "_token"];
 
 /// One key with another value. Secrets show that they changed, and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kvasir_balance::PairSelect;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::{HOUR_MS, Wrong, within};
 
@@ -13,7 +13,7 @@ const MOST_RATE: u64 = 1_000_000_000;
 const MOST_HOST_BYTES: usize = 253;
 
 /// The part of an engine in a pool that splits requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EndpointRole {
     /// It serves whole requests.
@@ -26,7 +26,7 @@ pub enum EndpointRole {
 }
 
 /// How KV is handed over from one engine to another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransferProtocol {
     /// By the kind of the pool's engines.
@@ -41,7 +41,7 @@ pub enum TransferProtocol {
 }
 
 /// How a pool splits requests among prefill and decode endpoints.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DisaggregationConfig {
     /// Whether it does. Default true; where not, endpoints of all roles serve whole requests.

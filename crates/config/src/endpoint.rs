@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::Deserialize;
 use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::disaggregation::{EndpointRole, check_host};
 
@@ -12,12 +12,14 @@ use crate::disaggregation::{EndpointRole, check_host};
 const MAX_RANKS: u32 = 1024;
 /// A hundred times a full share.
 const MAX_WEIGHT: u32 = 10_000;
+/// The longest name of a group.
+const MAX_GROUP_BYTES: usize = 64;
 
 /// In place of an address: the events are fetched.
 const POLL: &str = "poll";
 
 /// How requests reach one data-parallel rank of an engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RankAddressing {
     /// Not at all: the engine chooses among its ranks, and is one endpoint.
@@ -30,7 +32,7 @@ pub enum RankAddressing {
 }
 
 /// Whether requests may go to an endpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EndpointState {
     /// They may.
@@ -43,8 +45,9 @@ pub enum EndpointState {
 }
 
 /// One engine.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+// `remote`: the derived functions know our keys; the traits, in `rolter`, take rolter's as well.
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct EndpointConfig {
     /// Its base URL: `http://host:port` or `https://host:port`.
     pub url: EngineUrl,
@@ -75,6 +78,10 @@ pub struct EndpointConfig {
     /// Whether requests may go there. Default `active`.
     #[serde(default)]
     pub state: EndpointState,
+    /// The group of the pool's endpoints that it belongs to, by which settings of the control plane
+    /// name several of them: 1 to 64 letters, digits or any of `-_.`.
+    #[serde(default)]
+    pub group: Option<String>,
     /// Its part in a pool that splits requests. Default `unified`.
     #[serde(default)]
     pub role: EndpointRole,
@@ -160,6 +167,17 @@ impl<'de> Deserialize<'de> for EngineUrl {
     }
 }
 
+impl Serialize for EngineUrl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+fn is_group(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=MAX_GROUP_BYTES).contains(&name.len()) && name.bytes().all(allowed)
+}
+
 // === impl EndpointConfig ===
 
 impl EndpointConfig {
@@ -187,6 +205,7 @@ impl EndpointConfig {
             rank: None,
             weight: full(),
             state: EndpointState::default(),
+            group: None,
             role: EndpointRole::default(),
             bootstrap_port: None,
             bootstrap_host: None,
@@ -217,6 +236,10 @@ impl EndpointConfig {
         }
         if self.weight > MAX_WEIGHT {
             return fail("weight", &format!("must be 0 to {MAX_WEIGHT}"));
+        }
+        if self.group.as_deref().is_some_and(|group| !is_group(group)) {
+            let why = format!("must be 1 to {MAX_GROUP_BYTES} letters, digits or any of `-_.`");
+            return fail("group", &why);
         }
         if self.bootstrap_port == Some(0) {
             return fail("bootstrap_port", "must be 1 to 65535");

@@ -3,8 +3,12 @@
 use std::fmt;
 
 use kvasir_kv_hash::vllm;
-use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::secret::mask;
+use crate::suggest::hint;
 
 /// The name of SGLang's page hashes among the algorithms.
 const SGLANG: &str = "sha256_sglang";
@@ -20,17 +24,17 @@ pub enum BlockIdentity {
 }
 
 /// How the engines of a pool hash blocks.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineHashing {
     /// The algorithm, as the engine spells it; `sha256_sglang` for SGLang.
-    #[serde(deserialize_with = "algorithm")]
+    #[serde(deserialize_with = "algorithm", serialize_with = "written")]
     pub algorithm: HashAlgorithm,
     /// The engines' `PYTHONHASHSEED`, letter by letter; not set by default.
-    #[serde(default)]
+    #[serde(default, serialize_with = "mask")]
     pub seed: Option<String>,
     /// The release whose contract they follow. Default: what each engine says it is.
-    #[serde(default, deserialize_with = "version")]
+    #[serde(default, deserialize_with = "version", serialize_with = "written_version")]
     pub version: Option<vllm::Version>,
 }
 
@@ -50,6 +54,30 @@ impl fmt::Display for HashAlgorithm {
             Self::Sglang => f.write_str(SGLANG),
         }
     }
+}
+
+impl Serialize for BlockIdentity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Tokens => serializer.serialize_str("tokens"),
+            Self::Engine(hashing) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("engine", hashing)?;
+                map.end()
+            }
+        }
+    }
+}
+
+fn written<S: Serializer>(algorithm: &HashAlgorithm, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(algorithm)
+}
+
+fn written_version<S: Serializer>(
+    version: &Option<vllm::Version>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    version.as_ref().map(ToString::to_string).serialize(serializer)
 }
 
 impl<'de> Deserialize<'de> for BlockIdentity {
@@ -75,7 +103,10 @@ impl<'de> Visitor<'de> for WordOrMap {
                 "`engine` needs the engines' `algorithm`, and their `seed` where they have one: \
                  `identity: {engine: {algorithm: sha256_cbor, seed: '0'}}`",
             )),
-            _ => Err(E::custom(format!("`{text}` is neither `tokens` nor `engine`"))),
+            _ => {
+                let hint = hint(text, ["tokens", "engine"]);
+                Err(E::custom(format!("`{text}` is neither `tokens` nor `engine`{hint}")))
+            }
         }
     }
 
@@ -105,10 +136,11 @@ fn algorithm<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HashAlgorithm
         ))),
         Err(_) => {
             let names = vllm::Algorithm::ALL.into_iter().filter(reproducible);
-            let names: Vec<&str> = names.map(vllm::Algorithm::as_str).collect();
+            let names: Vec<&str> = names.map(vllm::Algorithm::as_str).chain([SGLANG]).collect();
+            let hint = hint(&text, names.iter().copied());
             let names = names.join(", ");
             Err(de::Error::custom(format!(
-                "`{text}` is no hash algorithm ({names}, {SGLANG}); for TensorRT-LLM use \
+                "`{text}` is no hash algorithm ({names}){hint}; for TensorRT-LLM use \
                  `identity: tokens`"
             )))
         }

@@ -1,7 +1,7 @@
 //! What the picture of the engines' caches may take of the gateway's memory.
 
-use serde::Deserialize;
 use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::{MOST_MEMORY_BYTES, within};
 
@@ -12,7 +12,7 @@ const LEAST_ENDPOINT_BYTES: usize = 64 << 10;
 
 /// Bounds on the bytes of the inventory of cached blocks. What does not fit is given up, which
 /// costs routing quality and nothing else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InventoryConfig {
     /// Bytes in all. Default 4 GiB, some 10^8 blocks; 1 MiB to 16 TiB.

@@ -7,7 +7,9 @@
 //! This crate opens no sockets and knows nothing of the crates it configures except the names of
 //! the policies and of the engines' hash algorithms.
 
+mod admin;
 mod admission;
+mod aliases;
 mod bounds;
 mod changed;
 mod check;
@@ -25,10 +27,14 @@ mod listener;
 mod model;
 mod pool;
 mod resilience;
+mod rolter;
 mod secret;
+mod shown;
+mod suggest;
 mod timeouts;
 mod tracing;
 
+pub use self::admin::AdminConfig;
 pub use self::admission::{AdmissionConfig, EndpointAdmission, QueueConfig};
 pub use self::client_keys::ClientKeySource;
 pub use self::connections::EngineTlsConfig;
@@ -43,6 +49,7 @@ pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
 pub use self::model::{Config, LogConfig, LogFormat};
 pub use self::pool::{PoolConfig, TokenParity};
 pub use self::resilience::{HealthConfig, RetriesConfig};
-pub use self::secret::Secret;
+pub use self::secret::{Secret, SecretSource};
+pub use self::shown::shown;
 pub use self::timeouts::{PoolTimeouts, TimeoutsConfig};
 pub use self::tracing::{OtlpEndpoint, TracingConfig};

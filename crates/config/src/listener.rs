@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::DAY_S;
 
@@ -14,7 +14,7 @@ const MOST_CONNECTIONS: usize = 1 << 20;
 const MOST_STREAMS: u32 = 65_536;
 
 /// How clients are served.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ListenerConfig {
     /// TLS; plain text by default.
@@ -42,7 +42,7 @@ pub struct ListenerConfig {
 }
 
 /// Where the server's identity is. The files are read again when they change.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListenerTls {
     /// The certificate chain (PEM), the server's own first.
@@ -57,7 +57,7 @@ pub struct ListenerTls {
 }
 
 /// What happens to `x-forwarded-for`, `-proto` and `-host`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ForwardedHeaders {
     /// The client's address is added to what it says.

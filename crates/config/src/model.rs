@@ -4,20 +4,24 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
+use crate::admin::AdminConfig;
+use crate::bounds::Wrong;
 use crate::decision_log::DecisionLogConfig;
 use crate::error::ConfigError;
 use crate::inventory::InventoryConfig;
 use crate::listener::ListenerConfig;
 use crate::pool::PoolConfig;
 use crate::resilience::{HealthConfig, RetriesConfig};
-use crate::secret::Secret;
+use crate::secret::{Secret, SecretSource, Sources};
+use crate::shown::shown;
+use crate::suggest;
 use crate::timeouts::TimeoutsConfig;
 use crate::tracing::TracingConfig;
 
 /// Everything a gateway is told.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Where clients connect. Default `127.0.0.1:8080`.
@@ -32,9 +36,16 @@ pub struct Config {
     pub api_keys_file: Option<PathBuf>,
     /// One entry per model.
     pub pools: Vec<PoolConfig>,
-    /// Whether answers carry `x-kvasir-endpoint` and `x-kvasir-reason`. Off by default: what is
+    /// Whether answers carry `x-kvasir-endpoint` and `x-kvasir-reason`, in pools that do not say
+    /// otherwise. Off by default: what is
     /// cached where is a tenant's secret.
     pub decision_headers: bool,
+    /// The token that turns them on for one request, which shows it in `x-kvasir-debug`; one of three.
+    pub decision_headers_token: Option<Secret>,
+    /// The environment variable that holds it.
+    pub decision_headers_token_env: Option<String>,
+    /// The file that holds it.
+    pub decision_headers_token_file: Option<PathBuf>,
     /// The largest request body, in bytes. Default 64 MiB.
     pub max_body_bytes: usize,
     /// The most bytes of prompt text that are tokenised of one request; of longer prompts the head.
@@ -62,12 +73,14 @@ pub struct Config {
     pub health: HealthConfig,
     /// Where spans of requests are sent to. None are made by default.
     pub tracing: Option<TracingConfig>,
+    /// The control plane's own port. None by default.
+    pub admin: Option<AdminConfig>,
     /// Logging.
     pub log: LogConfig,
 }
 
 /// Logging.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
     /// `text` (default) or `json`.
@@ -77,7 +90,7 @@ pub struct LogConfig {
 }
 
 /// The form of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people.
@@ -99,6 +112,9 @@ impl Default for Config {
             api_keys_file: None,
             pools: Vec::new(),
             decision_headers: false,
+            decision_headers_token: None,
+            decision_headers_token_env: None,
+            decision_headers_token_file: None,
             max_body_bytes: 64 << 20,
             max_prompt_bytes: 4 << 20,
             forward_paths: Vec::new(),
@@ -111,6 +127,7 @@ impl Default for Config {
             retries: RetriesConfig::default(),
             health: HealthConfig::default(),
             tracing: None,
+            admin: None,
             log: LogConfig::default(),
         }
     }
@@ -142,12 +159,50 @@ impl Config {
     /// When the text is not YAML, a key is unknown, or a value is not allowed.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
         let config: Self = serde_saphyr::from_str(text).map_err(|e| syntax(file, &e))?;
-        config.check().map_err(|(key, message)| ConfigError::Meaning {
-            file: file.to_owned(),
+        config.verify(file)?;
+        Ok(config)
+    }
+
+    /// Whether what it says fits together, for one that was changed since it was parsed; `source` is
+    /// where the values come from, for errors.
+    ///
+    /// # Errors
+    /// The first key whose value is not allowed.
+    pub fn verify(&self, source: &str) -> Result<(), ConfigError> {
+        self.check().map_err(|(key, message)| ConfigError::Meaning {
+            file: source.to_owned(),
             key,
             message,
-        })?;
-        Ok(config)
+        })
+    }
+
+    /// All of it as YAML, with the defaults and without the secrets: what is read back from it is the
+    /// same but for them.
+    ///
+    /// # Errors
+    /// When a value cannot be written, which none of them is known to be.
+    pub fn to_yaml(&self) -> Result<String, String> {
+        let tree = shown(self).map_err(|error| error.to_string())?;
+        serde_saphyr::to_string(&tree).map_err(|error| error.to_string())
+    }
+
+    /// Where the token is that turns decision headers on for one request.
+    #[must_use]
+    pub fn decision_headers_token_source(&self) -> Option<SecretSource<'_>> {
+        self.decision_headers_token_sources().source()
+    }
+
+    fn decision_headers_token_sources(&self) -> Sources<'_, Secret> {
+        Sources {
+            key: "decision_headers_token",
+            given: self.decision_headers_token.as_ref(),
+            env: self.decision_headers_token_env.as_deref(),
+            file: self.decision_headers_token_file.as_deref(),
+        }
+    }
+
+    pub(crate) fn check_decision_headers_token(&self) -> Result<(), Wrong> {
+        self.decision_headers_token_sources().check_token()
     }
 
     /// How often each engine's `/metrics` is read.
@@ -171,8 +226,19 @@ impl Config {
 
 fn syntax(file: &str, error: &serde_saphyr::Error) -> ConfigError {
     let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
-    // The place is said once, in front.
-    let text = error.without_snippet().to_string();
-    let message = text.split(" at line ").next().unwrap_or_default().to_owned();
+    let bare = error.without_snippet();
+    let message = match bare {
+        serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
+            suggest::unknown("field", field, expected)
+        }
+        serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => {
+            suggest::unknown("variant", variant, expected)
+        }
+        _ => {
+            // The place is said once, in front.
+            let text = bare.to_string();
+            suggest::with_hint(text.split(" at line ").next().unwrap_or_default())
+        }
+    };
     ConfigError::Syntax { file: file.to_owned(), line, column, message }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use kvasir_balance::{PolicySpec, SelectionSpec, SessionSource, StickyOptions};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::admission::AdmissionConfig;
 use crate::bounds::check_selection;
@@ -12,15 +12,26 @@ use crate::connections::{EngineTlsConfig, Most, max_connections, max_idle_connec
 use crate::disaggregation::{DisaggregationConfig, EndpointRole};
 use crate::endpoint::{EndpointConfig, RankAddressing};
 use crate::identity::BlockIdentity;
-use crate::secret::Secret;
+use crate::secret::{Secret, SecretSource, Sources};
 use crate::timeouts::PoolTimeouts;
 
+/// The key of the first source of the engines' key.
+const API_KEY: &str = "api_key";
+
 /// One model and the engines that serve it.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolConfig {
     /// The model's name in requests, as the engines serve it.
     pub model: String,
+    /// Other names of the model in requests, under which the engines serve it as well: requests are
+    /// passed on as they are.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// Whether answers carry `x-kvasir-endpoint` and `x-kvasir-reason`, where that is not what
+    /// `decision_headers` of all pools says.
+    #[serde(default)]
+    pub decision_headers: Option<bool>,
     /// The routing policy: its name, or a map of `name` and its options. Default `latency`.
     #[serde(default)]
     pub policy: PolicySpec,
@@ -93,7 +104,7 @@ pub struct PoolConfig {
 }
 
 /// When own tokens are held against the engines' `/tokenize`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenParity {
     /// Never.
@@ -140,6 +151,8 @@ impl PoolConfig {
     pub fn named(model: String) -> Self {
         Self {
             model,
+            aliases: Vec::new(),
+            decision_headers: None,
             policy: PolicySpec::default(),
             fallback: fallback(),
             slo_ttft_ms: None,
@@ -170,19 +183,16 @@ impl PoolConfig {
     /// # Errors
     /// When the variable is not set or the file cannot be read; the message says which.
     pub fn resolve_api_key(&self) -> Result<Option<Secret>, String> {
-        if let Some(key) = &self.api_key {
-            return Ok(Some(key.clone()));
-        }
-        if let Some(name) = &self.api_key_env {
-            return match std::env::var(name) {
-                Ok(key) => Ok(Some(Secret::new(key))),
-                Err(error) => Err(format!("api_key_env: {name}: {error}")),
-            };
-        }
-        let Some(path) = &self.api_key_file else { return Ok(None) };
-        match std::fs::read_to_string(path) {
-            Ok(key) => Ok(Some(Secret::new(key.trim_end().to_owned()))),
-            Err(error) => Err(format!("api_key_file: {}: {error}", path.display())),
+        let source = self.api_key_sources().source();
+        source.map(|source| SecretSource::read(source, API_KEY)).transpose()
+    }
+
+    fn api_key_sources(&self) -> Sources<'_, Secret> {
+        Sources {
+            key: API_KEY,
+            given: self.api_key.as_ref(),
+            env: self.api_key_env.as_deref(),
+            file: self.api_key_file.as_deref(),
         }
     }
 
@@ -209,12 +219,7 @@ impl PoolConfig {
         if self.endpoints.is_empty() {
             return fail("endpoints", "at least one endpoint is needed");
         }
-        let keys = usize::from(self.api_key.is_some())
-            + usize::from(self.api_key_env.is_some())
-            + usize::from(self.api_key_file.is_some());
-        if keys > 1 {
-            return fail("api_key", "give one of `api_key`, `api_key_env`, `api_key_file`");
-        }
+        self.api_key_sources().check()?;
         SessionSource::check(&self.sessions).map_err(|(place, why)| {
             (place.map_or("sessions".to_owned(), |place| format!("sessions[{place}]")), why)
         })?;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::within;
 
 /// When a request is sent to another engine.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetriesConfig {
     /// Engines that may get one request, the first included. Default 3.
@@ -21,7 +21,7 @@ pub struct RetriesConfig {
 }
 
 /// When an engine is left alone.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HealthConfig {
     /// Requests in a row that must fail. Default 3.

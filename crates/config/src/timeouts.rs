@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::DAY_MS;
 
 /// How long the phases of a request may take at an engine. Each has its own error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TimeoutsConfig {
     /// Until there is a connection, waiting for a free one included. Default 5000.
@@ -22,7 +22,7 @@ pub struct TimeoutsConfig {
 }
 
 /// What a pool has otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolTimeouts {
     /// See [`TimeoutsConfig::connect_ms`].

@@ -5,13 +5,13 @@ use std::str::FromStr;
 
 use http::Uri;
 use http::uri::Authority;
-use serde::Deserialize;
 use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 const LONGEST_NAME: usize = 255;
 
 /// Where spans of requests are sent to, and of how many.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TracingConfig {
     /// The collector's base URL for OTLP over HTTP, such as `http://collector:4318`; `/v1/traces`
@@ -95,6 +95,12 @@ impl fmt::Display for OtlpEndpoint {
 impl<'de> Deserialize<'de> for OtlpEndpoint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl Serialize for OtlpEndpoint {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

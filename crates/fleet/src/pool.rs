@@ -44,6 +44,10 @@ mod trials;
 #[derive(Debug)]
 pub struct Pool {
     model: String,
+    /// Other names for it.
+    aliases: Vec<String>,
+    /// Whether its answers tell of decisions, where it has an opinion.
+    decision_headers: Option<bool>,
     authorization: Option<HeaderValue>,
     timeouts: Timeouts,
     /// How it splits requests, if it does.
@@ -73,6 +77,8 @@ impl Pool {
         let states = Vec::new();
         Self {
             model,
+            aliases: Vec::new(),
+            decision_headers: None,
             authorization,
             timeouts,
             split: None,
@@ -89,6 +95,12 @@ impl Pool {
     /// The same with engines in these states.
     pub(crate) fn with_states(mut self, states: Vec<(Authority, AdminState)>) -> Self {
         self.states = states;
+        self
+    }
+
+    /// The same with other names for its model, and an opinion whether answers tell of decisions.
+    pub(crate) fn with_names(mut self, aliases: Vec<String>, headers: Option<bool>) -> Self {
+        (self.aliases, self.decision_headers) = (aliases, headers);
         self
     }
 
@@ -127,6 +139,23 @@ impl Pool {
     #[must_use]
     pub fn model(&self) -> &str {
         &self.model
+    }
+
+    /// Other names of the model in requests. Engines get them as they are.
+    #[must_use]
+    pub fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    /// Whether this is the model's name or one of its other names, and none of an adapter.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.model == name || self.aliases.iter().any(|alias| alias == name)
+    }
+
+    /// Whether its answers tell of decisions; `None` where that is as for all pools.
+    #[must_use]
+    pub fn decision_headers(&self) -> Option<bool> {
+        self.decision_headers
     }
 
     /// The policy's name.

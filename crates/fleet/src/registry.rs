@@ -27,6 +27,8 @@ mod engines;
 #[derive(Debug)]
 pub struct Fleet {
     pools: HashMap<String, Arc<Pool>>,
+    /// By their models' other names.
+    aliases: HashMap<String, Arc<Pool>>,
     /// In the order configured, for listings.
     order: Vec<Arc<Pool>>,
     /// Ordered by URL.
@@ -65,6 +67,7 @@ impl Fleet {
     fn empty_of(roster: Arc<Roster>) -> Self {
         Self {
             pools: HashMap::new(),
+            aliases: HashMap::new(),
             order: Vec::new(),
             engines: Vec::new(),
             seats: HashMap::new(),
@@ -107,10 +110,10 @@ impl Fleet {
         admission::ring_all();
     }
 
-    /// The pool for a model or adapter name.
+    /// The pool for the name of a model, one of its other names, or the name of an adapter.
     #[must_use]
     pub fn resolve(&self, model: &str) -> Option<Resolved> {
-        if let Some(pool) = self.pools.get(model) {
+        if let Some(pool) = self.pools.get(model).or_else(|| self.aliases.get(model)) {
             return Some(Resolved { pool: Arc::clone(pool), adapter: None });
         }
         let has_adapter = |pool: &&Arc<Pool>| {

@@ -18,7 +18,7 @@ use crate::split::SplitSettings;
 /// A whole fleet.
 #[derive(Clone, Debug)]
 pub struct FleetSpec {
-    /// Its pools; model names are unique.
+    /// Its pools; names of models, aliases included, are unique.
     pub pools: Vec<PoolSpec>,
     /// How often each engine's `/metrics` is read.
     pub scrape_interval: Duration,
@@ -55,6 +55,10 @@ impl Default for HealthSpec {
 pub struct PoolSpec {
     /// The model's name in requests.
     pub model: String,
+    /// Other names for it: no pool's model, and no other pool's alias.
+    pub aliases: Vec<String>,
+    /// Whether its answers tell of decisions, where it has an opinion.
+    pub decision_headers: Option<bool>,
     /// How an endpoint is selected.
     pub selection: SelectionSpec,
     /// Where tokenizers are staged.

@@ -30,8 +30,11 @@ pub struct Settings {
     /// The largest head of a request, in bytes, on connections that are made from now on; longer ones are
     /// answered with 431. At least 8192.
     pub max_head_bytes: usize,
-    /// Whether answers carry `x-kvasir-endpoint` and `x-kvasir-reason`.
+    /// Whether answers carry `x-kvasir-endpoint` and `x-kvasir-reason`, of pools without an opinion.
     pub decision_headers: bool,
+    /// The tokens that turn them on for one request, which shows one in `x-kvasir-debug`; `None` for
+    /// none.
+    pub debug_tokens: Option<Arc<ClientKeys>>,
     /// Paths forwarded by load: exact, or a prefix ending in `*`.
     pub forward_paths: Vec<String>,
     /// How many prompts may be tokenised at one time.

@@ -21,7 +21,7 @@ use crate::relay::{AnswerBody, Relay, Source, is_event_stream};
 use crate::request_id::REQUEST_ID;
 use crate::route::{Route, route};
 use crate::spans::Step;
-use crate::{headers, incoming, keys, local_routes, request_body, request_id};
+use crate::{debug_token, headers, incoming, keys, local_routes, request_body, request_id};
 
 /// Answers one request of `client`.
 pub(crate) async fn handle(
@@ -65,6 +65,7 @@ async fn answer_to(
             | Route::Unknown => {}
         }
     }
+    let debugs = debug_token::take_out(&mut parts.headers, &now.settings);
     let mut log = AccessLog::begin(parts.method.clone(), parts.uri.path(), id.clone());
     if let Some(spans) = &app.spans
         && admitted.is_ok()
@@ -92,7 +93,11 @@ async fn answer_to(
     let refusal = match planned {
         Ok(plan) => match try_engines(app, now.settings.retries, &mut parts, &plan, &mut log).await
         {
-            Ok(answered) => return answer(app, now, route, &plan, answered, log),
+            Ok(answered) => {
+                let told =
+                    answered.pool.decision_headers().unwrap_or(now.settings.decision_headers);
+                return answer(app, route, &plan, answered, log, told || debugs);
+            }
             Err(refusal) => refusal,
         },
         Err(refusal) => refusal,
@@ -112,14 +117,14 @@ fn admit(now: &Now, parts: &mut Parts, route: Route) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The engine's answer, on its way.
+/// The engine's answer, on its way; whether it `tells` how the engine was chosen.
 fn answer(
     app: &App,
-    now: &Now,
     route: Route,
     plan: &Plan,
     answered: Answered,
     mut log: AccessLog,
+    tells: bool,
 ) -> Response<AnswerBody> {
     let Answered { mut head, first, rest, endpoint, pool, decision, mut reservation, ride } =
         answered;
@@ -134,7 +139,7 @@ fn answer(
     }
     log.first_data(is_stream);
     log.status = head.status.as_u16();
-    if now.settings.decision_headers {
+    if tells {
         add_header(&mut head.headers, "x-kvasir-endpoint", endpoint.url());
         if let Some(rank) = endpoint.rank() {
             add_header(&mut head.headers, "x-kvasir-rank", &rank.to_string());

@@ -14,6 +14,7 @@
 mod access_log;
 mod app;
 mod attempts;
+mod debug_token;
 mod explain;
 mod fault;
 mod forward;

@@ -1,12 +1,14 @@
 //! What is answered from own state: models, health, readiness, metrics.
 
+use std::iter;
+
 use http::{HeaderValue, Response, StatusCode, header};
 use kvasir_fleet::{Fleet, HitExample, ParityPart, Pool, TokenExample, TokenState};
 use serde_json::{Value, json};
 
 use crate::relay::{AnswerBody, whole};
 
-/// `GET /v1/models`: every pool's model and the adapters its engines have loaded.
+/// `GET /v1/models`: every pool's model, its other names and the adapters its engines have loaded.
 pub(crate) fn models(fleet: &Fleet) -> Response<AnswerBody> {
     let data: Vec<Value> = fleet.pools().iter().flat_map(|pool| pool_models(pool)).collect();
     json_answer(StatusCode::OK, &json!({ "object": "list", "data": data }))
@@ -52,16 +54,22 @@ pub(crate) fn options(allow: &'static str) -> Response<AnswerBody> {
 
 fn pool_models(pool: &Pool) -> Vec<Value> {
     let cards: Vec<_> = pool.members().iter().filter_map(|member| member.card()).collect();
-    let base = cards.iter().flat_map(|card| &card.models).find(|m| m.id == pool.model());
-    let mut entries = vec![json!({
-        "id": pool.model(),
-        "object": "model",
-        "created": 0,
-        "owned_by": "kvasir",
-        "root": base.and_then(|model| model.root.clone()),
-        "parent": null,
-        "max_model_len": base.and_then(|model| model.max_model_len),
-    })];
+    let called = |name: &str| cards.iter().flat_map(|card| &card.models).find(|m| m.id == name);
+    let base = called(pool.model());
+    let aliases = pool.aliases().iter().map(String::as_str);
+    let entry = |name| {
+        let told = called(name).or(base);
+        json!({
+            "id": name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "kvasir",
+            "root": told.and_then(|model| model.root.clone()),
+            "parent": null,
+            "max_model_len": told.and_then(|model| model.max_model_len),
+        })
+    };
+    let mut entries: Vec<Value> = iter::once(pool.model()).chain(aliases).map(entry).collect();
     let mut names: Vec<&str> =
         cards.iter().flat_map(|card| &card.adapters).map(|a| a.name.as_str()).collect();
     names.sort_unstable();

@@ -28,7 +28,7 @@ use crate::token_header;
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) resolved: Resolved,
-    /// The model asked for: the pool's, or an adapter.
+    /// The model asked for, as the client names it: the pool's, or an adapter.
     pub(crate) model: String,
     pub(crate) body: Bytes,
     /// Whether it may be sent again after an engine took it and broke off.
@@ -93,14 +93,17 @@ impl Plan {
         log.stream = envelope.stream;
         log.comparable = !envelope.prompt_logprobs;
         let (resolved, model, owner) = destination(app, now, &envelope, parts)?;
-        log.model = Some(model.clone());
+        // However it is called: only an adapter is another model than the pool's.
+        let own = resolved.adapter.is_none().then(|| resolved.pool.model().to_owned());
+        let named = own.as_deref().unwrap_or(&model);
+        log.model = Some(named.to_owned());
         let loads = resolved.pool.prompts().loads();
         log.note(Step::Tokenising);
         let seen = Seen { api, parts, body: &body, envelope: &envelope, names_media };
         let mut known = seen.tokens(app, &resolved, log).await;
         log.note(Step::Tokenised);
         let is_single = known.prompts.as_ref().is_some_and(|prompts| prompts.len() == 1);
-        let judge = api.map(|api| judge(&resolved.pool, &model, (api, loads), &mut known));
+        let judge = api.map(|api| judge(&resolved.pool, named, (api, loads), &mut known));
         (log.tokens, log.level) = (known.tokens, known.level);
         log.token_source = known.source.as_str();
         let engine_extras = envelope.engine_extras;
@@ -116,7 +119,7 @@ impl Plan {
             owner,
             judge,
             comparable: log.comparable,
-            session: session::of_request(&model, pool.sessions(), &parts.headers, &envelope.names),
+            session: session::of_request(named, pool.sessions(), &parts.headers, &envelope.names),
             tools: envelope.tools,
             images: names_media || known.tokens == "multimodal",
             blind: if engine_extras { Some(Blind::Unsupported) } else { known.blind(api) },

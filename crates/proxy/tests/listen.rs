@@ -24,6 +24,7 @@ fn app() -> Arc<App> {
         max_body_bytes: 1 << 20,
         max_head_bytes: kvasir_proxy::DEFAULT_HEAD_BYTES,
         decision_headers: false,
+        debug_tokens: None,
         forward_paths: Vec::new(),
         retries: kvasir_proxy::Retries::default(),
         tokenizer_threads: 1,

@@ -23,6 +23,7 @@ mod http2;
 mod listener;
 mod live;
 mod misses;
+mod names;
 mod own;
 mod pages;
 mod parity;

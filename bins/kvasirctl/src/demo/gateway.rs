@@ -46,6 +46,8 @@ impl Gateway {
         let inventory = Arc::new(Inventory::new(KeySpace::new(secret), Limits::default()));
         let pool = PoolSpec {
             model: model.name().to_owned(),
+            aliases: Vec::new(),
+            decision_headers: None,
             selection: SelectionSpec::of(policy),
             tokenizer_dir: Some(model.staged().to_owned()),
             authorization: None,
@@ -70,6 +72,7 @@ impl Gateway {
             max_body_bytes: 1 << 20,
             max_head_bytes: kvasir_proxy::DEFAULT_HEAD_BYTES,
             decision_headers: true,
+            debug_tokens: None,
             forward_paths: Vec::new(),
             tokenizer_threads: std::thread::available_parallelism().map_or(1, usize::from),
             forwarded_headers: kvasir_proxy::ForwardedHeaders::default(),

@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at once")]
 
+mod admin;
 mod admission;
 mod bounds;
 mod disaggregation;
 mod engine_side;
+mod names;
 mod parse;
+mod shown;
 
 use kvasir_config::{Config, ConfigError};
 

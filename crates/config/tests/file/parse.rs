@@ -66,7 +66,7 @@ api_keys: [first-key, second-key]
     assert_eq!((listener.max_connections, listener.max_concurrent_streams), (1, 65_536));
     assert_eq!((listener.idle_timeout_s, listener.write_stall_s), (1, 86_400));
     assert_eq!(listener.forwarded_headers, ForwardedHeaders::Replace);
-    let keys = config.client_keys().unwrap().read().unwrap();
+    let keys = config.client_keys().unwrap().read_all().unwrap();
     let keys: Vec<&str> = keys.iter().map(kvasir_config::Secret::expose).collect();
     assert_eq!(keys, ["first-key", "second-key"]);
     assert!(!format!("{config:?}").contains("first-key"), "keys do not show themselves");
@@ -90,7 +90,7 @@ fn what_is_out_of_bounds_on_the_client_side_is_located() {
     }
     let many: Vec<String> = (0..1025).map(|n| format!("key-number-{n}")).collect();
     assert!(error(&format!("{SMALL}api_keys: {many:?}\n")).contains("more than 1024 keys"));
-    let missing = ClientKeySource::Env("KVASIR_TEST_NOT_SET").read().unwrap_err();
+    let missing = ClientKeySource::Env("KVASIR_TEST_NOT_SET").read_all().unwrap_err();
     assert!(missing.starts_with("api_keys_env: KVASIR_TEST_NOT_SET"), "{missing}");
 }
 

@@ -54,7 +54,7 @@ impl<'a> Asking<'a> {
         }
         let card = member.card();
         // That it serves the pool's model, the configuration says; an adapter, only the engine.
-        if model != pool.model && card.is_none() {
+        if card.is_none() && !pool.is_called(model) {
             return Some(Exclusion::ModelNotServed);
         }
         let longest = card.and_then(|card| card.longest_prompt(model));

@@ -327,6 +327,7 @@ fn seat_pool(
             let next = Pool::new(model.clone(), authorization, timeouts, engines, shared, state);
             let next = next.with_states(states).with_split(spec.split.clone(), roles);
             let next = next.with_door(spec.admission.clone(), pool.door());
+            let next = next.with_names(spec.aliases.clone(), spec.decision_headers);
             seat.take(Arc::new(next));
             changes.pools_changed.push(model.clone());
         }
@@ -338,11 +339,14 @@ fn seat_pool(
         let pool = Pool::new(model.clone(), authorization, timeouts, engines, shared, state);
         let pool = pool.with_states(states).with_split(spec.split.clone(), roles);
         let pool = pool.with_door(spec.admission.clone(), None);
+        let pool = pool.with_names(spec.aliases.clone(), spec.decision_headers);
         changes.pools_added.push(model.clone());
         Arc::new(Seat::new(Arc::new(pool)))
     };
     let pool = seat.pool();
     fleet.order.push(Arc::clone(&pool));
+    let named = |alias: &String| (alias.clone(), Arc::clone(&pool));
+    fleet.aliases.extend(spec.aliases.iter().map(named));
     fleet.pools.insert(model.clone(), pool);
     fleet.seats.insert(model, Seated { seat, spec });
 }
@@ -351,6 +355,8 @@ fn seat_pool(
 fn is_another(known: &PoolSpec, spec: &PoolSpec) -> bool {
     let PoolSpec {
         model,
+        aliases,
+        decision_headers,
         // Another one is another selection, and is looked at there.
         selection: _,
         tokenizer_dir,
@@ -366,6 +372,8 @@ fn is_another(known: &PoolSpec, spec: &PoolSpec) -> bool {
         endpoints: _,
     } = known;
     *model != spec.model
+        || *aliases != spec.aliases
+        || *decision_headers != spec.decision_headers
         || *tokenizer_dir != spec.tokenizer_dir
         || *authorization != spec.authorization
         || *tokens != spec.tokens

@@ -19,6 +19,7 @@ use crate::spec::{
 
 mod carried;
 mod changed;
+mod names;
 mod retired;
 mod split;
 
@@ -34,6 +35,8 @@ fn endpoint(number: u16) -> EndpointSpec {
 fn pool(model: &str, engines: impl IntoIterator<Item = u16>) -> PoolSpec {
     PoolSpec {
         model: model.to_owned(),
+        aliases: Vec::new(),
+        decision_headers: None,
         selection: SelectionSpec::of(PolicyKind::LeastLoad),
         tokenizer_dir: None,
         authorization: None,

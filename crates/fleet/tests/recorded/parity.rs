@@ -54,6 +54,8 @@ impl Scene {
         let authority: http::uri::Authority = engine.addr().to_string().parse().unwrap();
         let pool = PoolSpec {
             model: parent.clone(),
+            aliases: Vec::new(),
+            decision_headers: None,
             selection: SelectionSpec::of(PolicyKind::Latency),
             tokenizer_dir: None,
             authorization: None,

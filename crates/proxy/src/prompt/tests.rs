@@ -10,6 +10,8 @@ async fn ids_of_a_header_are_never_exact_and_no_more_than_the_limit() {
     let tokens = TokenSpec { max_prompt_bytes: 16, trust_headers: true, ..TokenSpec::default() };
     let pool = PoolSpec {
         model: "m".to_owned(),
+        aliases: Vec::new(),
+        decision_headers: None,
         selection: kvasir_balance::SelectionSpec::default(),
         tokenizer_dir: None,
         authorization: None,

@@ -70,6 +70,8 @@ impl Scene {
         let endpoint = EndpointSpec::at(authority);
         let pool = PoolSpec {
             model: "tiny".to_owned(),
+            aliases: Vec::new(),
+            decision_headers: None,
             selection: SelectionSpec::default(),
             tokenizer_dir: Some(staged),
             authorization: None,
