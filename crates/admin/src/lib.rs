@@ -30,7 +30,7 @@ pub use self::control::{Applied, Control, Later, State};
 pub use self::error::ApiError;
 pub use self::openapi::document;
 pub use self::recent::{Decided, Recent};
-pub use self::server::{Admin, AdminError};
+pub use self::server::{Admin, AdminError, Tokens};
 pub use self::settings::{AdminSettings, TlsFiles};
 pub use self::stats::{Stats, Tally};
 pub use self::store::{Store, StoreError};

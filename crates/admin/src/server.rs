@@ -14,6 +14,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::RwLock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -67,8 +68,19 @@ pub enum AdminError {
     },
 }
 
+/// The tokens that are asked for; they can change while the API is served.
+#[derive(Clone, Debug)]
+pub struct Tokens(Arc<RwLock<Guard>>);
+
+impl Tokens {
+    /// Asks for these from now on.
+    pub fn set(&self, read: Option<&str>, write: Option<&str>) {
+        *self.0.write() = Guard::new(read, write);
+    }
+}
+
 struct Shared {
-    guard: Guard,
+    guard: Arc<RwLock<Guard>>,
     audit: Audit,
     control: Arc<dyn Control>,
 }
@@ -97,7 +109,14 @@ impl Admin {
         };
         let socket = bind().map_err(|source| AdminError::Bind { address, source })?;
         let guard = Guard::new(settings.read_token.as_deref(), settings.write_token.as_deref());
+        let guard = Arc::new(RwLock::new(guard));
         Ok(Self { socket, tls, shared: Arc::new(Shared { guard, audit, control }) })
+    }
+
+    /// A handle that changes the tokens.
+    #[must_use]
+    pub fn tokens(&self) -> Tokens {
+        Tokens(Arc::clone(&self.shared.guard))
     }
 
     /// Where it listens.
@@ -174,7 +193,7 @@ impl Shared {
         let answered = match found {
             Ok((route, values)) => self.run(remote, &parts, body, route, values).await,
             Err(error) => {
-                let browser = self.guard.admit(Access::Open, &parts.headers);
+                let browser = self.guard.read().admit(Access::Open, &parts.headers);
                 Err(browser.err().unwrap_or(error.error))
             }
         };
@@ -200,7 +219,7 @@ impl Shared {
         route: &'static Route,
         values: Vec<String>,
     ) -> Result<Answer, ApiError> {
-        let role = self.guard.admit(route.access, &parts.headers);
+        let role = self.guard.read().admit(route.access, &parts.headers);
         let mut read = Bytes::new();
         let answered = match &role {
             Err(error) => Err(error.clone()),

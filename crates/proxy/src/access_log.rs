@@ -1,11 +1,13 @@
 //! One line per request, and the metrics that go with it, however the request ends.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method};
-use kvasir_fleet::{Decision, PairPlan, PrefillSide};
+use kvasir_fleet::{Decision, PairPlan, Pool, PrefillSide};
 
 use crate::fault::Fault;
+use crate::observer::{Observer, Served};
 use crate::refusal::Refusal;
 use crate::relay::Break;
 use crate::spans::{Decided, Ended, Step, Trace};
@@ -57,6 +59,10 @@ pub(crate) struct AccessLog {
     path: String,
     request_id: HeaderValue,
     outcome: Outcome,
+    /// Who else is told.
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// The pool that serves it, once that is known and somebody is told.
+    pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) model: Option<String>,
     /// How far the prompt is known: `tokens`, `text` or `none`.
     pub(crate) level: &'static str,
@@ -103,6 +109,8 @@ impl AccessLog {
             path: path.to_owned(),
             request_id,
             outcome: Outcome::ClientLeft,
+            observer: None,
+            pool: None,
             model: None,
             level: "none",
             tokens: "not_tried",
@@ -224,6 +232,31 @@ impl AccessLog {
         }
     }
 
+    fn tell(&self, took: Duration) {
+        let (Some(observer), Some(decision)) = (&self.observer, &self.decision) else { return };
+        observer.served(Served {
+            request_id: self.request_id(),
+            path: &self.path,
+            pool: self.pool.as_ref().map_or("", |pool| pool.model()),
+            model: self.model.as_deref().unwrap_or_default(),
+            endpoint: self.endpoint.as_deref(),
+            prefill_endpoint: self.prefill_endpoint.as_deref(),
+            plan: self.plan,
+            split: self.is_split(),
+            decision,
+            level: self.level,
+            tokens: self.tokens,
+            reported_cached_tokens: self.usage.cached_tokens,
+            reported_prompt_tokens: self.usage.prompt_tokens,
+            comparable: self.comparable && self.tokens == "exact",
+            attempts: self.attempts,
+            status: self.status,
+            outcome: self.outcome.as_str(),
+            first_data_ms: self.first_data.map(|(took, _)| millis(took)),
+            total_ms: millis(took),
+        });
+    }
+
     fn count(&self, took: Duration) {
         let model = self.model.clone().unwrap_or_default();
         let outcome = self.outcome.as_str();
@@ -301,6 +334,7 @@ impl Drop for AccessLog {
         }
         let took = self.started.elapsed();
         self.count(took);
+        self.tell(took);
         let decision = self.decision.as_ref();
         tracing::info!(
             target: "kvasir::access",

@@ -97,6 +97,7 @@ impl Plan {
         let own = resolved.adapter.is_none().then(|| resolved.pool.model().to_owned());
         let named = own.as_deref().unwrap_or(&model);
         log.model = Some(named.to_owned());
+        log.pool = log.observer.as_ref().map(|_| Arc::clone(&resolved.pool));
         let loads = resolved.pool.prompts().loads();
         log.note(Step::Tokenising);
         let seen = Seen { api, parts, body: &body, envelope: &envelope, names_media };
