@@ -55,6 +55,7 @@ pub(crate) fn settings(config: &AdminConfig) -> Result<AdminSettings> {
     let tls = config.tls.as_ref().map(|tls| TlsFiles {
         cert: tls.cert_file.clone(),
         key: tls.key_file.clone(),
+        client_ca: tls.client_ca_file.clone(),
     });
     if config.is_exposed() && tls.is_none() {
         tracing::warn!(
@@ -105,7 +106,7 @@ pub(crate) async fn keep_counts(store: Arc<Store>, recent: Arc<Recent>) {
 /// Binds the API and serves it in a task of its own; the handle changes its tokens.
 pub(crate) fn serve(config: &AdminConfig, gateway: Gateway) -> Result<Tokens> {
     let admin = Admin::bind(&settings(config)?, Arc::new(gateway))?;
-    tracing::info!(address = %admin.local_addr()?, "admin API listening");
+    tracing::info!(address = %admin.local_addr()?, "the admin API is served");
     let tokens = admin.tokens();
     tokio::spawn(async move {
         if let Err(error) = admin.serve().await {

@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn secrets_do_not_show_and_long_bodies_are_cut() {
-        let body = br#"{"model":"m","api_key":"sk-1","api_key_env":"KEY","x":[{"Write_Token":"t"}]}"#;
+        let body =
+            br#"{"model":"m","api_key":"sk-1","api_key_env":"KEY","x":[{"Write_Token":"t"}]}"#;
         let shown = masked(body);
         assert_eq!(shown["api_key"], "***");
         assert_eq!(shown["api_key_env"], "KEY");

@@ -80,8 +80,7 @@ impl Guard {
     }
 
     fn role(&self, headers: &HeaderMap) -> Result<Role, ApiError> {
-        let unauthorized =
-            |why: &str| ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", why);
+        let unauthorized = |why: &str| ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", why);
         let Some(shown) = headers.get(header::AUTHORIZATION) else {
             return match self.read {
                 None => Ok(Role::Anybody),
@@ -142,9 +141,10 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| {
-            (http::HeaderName::from_static(name), value.parse().unwrap())
-        }).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()))
+            .collect()
     }
 
     fn code(guard: &Guard, access: Access, pairs: &[(&'static str, &str)]) -> &'static str {

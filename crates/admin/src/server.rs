@@ -183,7 +183,11 @@ where
 }
 
 impl Shared {
-    async fn respond(&self, remote: SocketAddr, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn respond(
+        &self,
+        remote: SocketAddr,
+        request: Request<Incoming>,
+    ) -> Response<Full<Bytes>> {
         let (parts, body) = request.into_parts();
         let found = routes::find(&parts.method, parts.uri.path());
         let allow = match &found {

@@ -26,6 +26,9 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// Its key.
     pub key: PathBuf,
+    /// The authorities one of which must have signed clients' certificates; those are not asked for
+    /// without.
+    pub client_ca: Option<PathBuf>,
 }
 
 impl fmt::Debug for AdminSettings {

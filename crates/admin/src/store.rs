@@ -109,8 +109,8 @@ impl Store {
     /// # Errors
     /// When they cannot be written.
     pub fn keep_overlay(&self, overlay: &Overlay) -> Result<(), StoreError> {
-        let bytes = serde_json::to_vec(overlay)
-            .map_err(|error| damaged(&self.path, &error.to_string()))?;
+        let bytes =
+            serde_json::to_vec(overlay).map_err(|error| damaged(&self.path, &error.to_string()))?;
         self.write(|write| {
             write.open_table(CHANGES)?.insert(OVERLAY, bytes.as_slice())?;
             Ok(())

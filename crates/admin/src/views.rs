@@ -15,7 +15,8 @@ use crate::control::State;
 /// Host and port of an endpoint that is named by them, by its URL, or by either with `#rank`.
 pub(crate) fn authority_of(name: &str) -> String {
     let name = name.split('#').next().unwrap_or_default();
-    let name = name.strip_prefix("http://").or_else(|| name.strip_prefix("https://")).unwrap_or(name);
+    let name =
+        name.strip_prefix("http://").or_else(|| name.strip_prefix("https://")).unwrap_or(name);
     name.trim_end_matches('/').to_owned()
 }
 

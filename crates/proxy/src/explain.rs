@@ -45,8 +45,7 @@ impl App {
         let unknown = || Refusal::NoSuchPath(path.to_owned());
         headers.remove(header::AUTHORIZATION);
         let request = Request::builder().method(Method::POST).uri(path).body(());
-        let (mut parts, ()): (Parts, ()) =
-            request.map_err(|_| cannot(&unknown()))?.into_parts();
+        let (mut parts, ()): (Parts, ()) = request.map_err(|_| cannot(&unknown()))?.into_parts();
         parts.headers = headers;
         let api = match route(&parts.method, parts.uri.path(), &now.settings.forward_paths) {
             Route::Api(api) => Some(api),
@@ -95,7 +94,9 @@ fn shown(explained: &Explained) -> Value {
         .endpoints
         .iter()
         .enumerate()
-        .map(|(place, endpoint)| candidate(endpoint, exclusions.get(place).and_then(Option::as_ref)))
+        .map(|(place, endpoint)| {
+            candidate(endpoint, exclusions.get(place).and_then(Option::as_ref))
+        })
         .collect();
     let stages: Vec<Value> = choice.map_or_else(Vec::new, |choice| {
         let stage = |s: &kvasir_balance::record::StageRecord| {

@@ -42,8 +42,8 @@ mod split;
 mod token_header;
 mod usage;
 
-pub use self::explain::CannotExplain;
 pub use self::app::{App, DEFAULT_HEAD_BYTES, MetricsPage, Retries, Settings};
+pub use self::explain::CannotExplain;
 pub use self::forwarded::ForwardedHeaders;
 pub use self::keys::ClientKeys;
 pub use self::listen::{ListenError, ListenSettings, Listener, TlsFiles, serve, watch_files};

@@ -47,11 +47,7 @@ pub(super) fn endpoints_of(control: &dyn Control, model: &str) -> Result<Value, 
 }
 
 /// By host and port, URL, or either with `#rank`.
-pub(super) fn endpoint(
-    control: &dyn Control,
-    model: &str,
-    name: &str,
-) -> Result<Value, ApiError> {
+pub(super) fn endpoint(control: &dyn Control, model: &str, name: &str) -> Result<Value, ApiError> {
     let (pool, state) = (find_pool(control, model)?, control.state());
     let members = pool.members();
     let found: Vec<&Arc<Endpoint>> =
@@ -86,11 +82,7 @@ pub(super) fn inventory(control: &dyn Control) -> Value {
     views::inventory(&control.fleet())
 }
 
-pub(super) fn samples(
-    control: &dyn Control,
-    name: &str,
-    limit: usize,
-) -> Result<Value, ApiError> {
+pub(super) fn samples(control: &dyn Control, name: &str, limit: usize) -> Result<Value, ApiError> {
     let fleet = control.fleet();
     let found = fleet.endpoints().into_iter().find(|endpoint| views::is_named(endpoint, name));
     let found =
@@ -119,9 +111,8 @@ pub(super) fn decisions(control: &dyn Control, limit: usize, model: Option<&str>
 pub(super) fn stats(control: &dyn Control) -> Value {
     let (fleet, recent) = (control.fleet(), control.recent());
     let stats = recent.stats();
-    let of_pool = |pool: &Arc<Pool>| {
-        (pool.model().to_owned(), stats.total(Some(pool.model())).shown())
-    };
+    let of_pool =
+        |pool: &Arc<Pool>| (pool.model().to_owned(), stats.total(Some(pool.model())).shown());
     let pools: serde_json::Map<String, Value> = fleet.pools().iter().map(of_pool).collect();
     let mut shown = stats.total(None).shown();
     shown["since_unix_s"] = stats.since().into();

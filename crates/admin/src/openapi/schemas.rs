@@ -257,12 +257,8 @@ fn reports() -> Named {
         ("problems", list(&problem)),
     ]);
     let held = [("name", text()), ("blocks", count()), ("bytes", count()), ("trust", text())];
-    let sample = object(&[
-        ("rank", count()),
-        ("key", text()),
-        ("depth", count()),
-        ("tiers", list(&text())),
-    ]);
+    let sample =
+        object(&[("rank", count()), ("key", text()), ("depth", count()), ("tiers", list(&text()))]);
     let decision = object(&[
         ("time", text()),
         ("pool", text()),

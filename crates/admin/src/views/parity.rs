@@ -174,9 +174,9 @@ fn of_tokens(pool: &Pool, problems: &mut Vec<Problem>) {
         return;
     }
     for state in pool.token_parity().states().into_iter().filter(|state| state.mismatch) {
-        let example = state.example.map(|example| {
-            format!(", such as {} for {}", example.reported, example.counted)
-        });
+        let example = state
+            .example
+            .map(|example| format!(", such as {} for {}", example.reported, example.counted));
         problems.push(wrong_template(format!(
             "engines count other prompt tokens at {} for `{}`: {} answers of {}{}",
             state.api,
@@ -305,10 +305,7 @@ fn of_endpoint(member: &Endpoint, view: &EndpointView, problems: &mut Vec<Proble
     }
 }
 
-fn hit_mismatch(
-    view: &EndpointView,
-    found: &mut impl FnMut(&'static str, String, &'static str),
-) {
+fn hit_mismatch(view: &EndpointView, found: &mut impl FnMut(&'static str, String, &'static str)) {
     let is_full = view.kv_usage.is_some_and(|used| used >= FULL);
     let (cause, remedy) = if is_full {
         ("full_cache", "its cache is full: blocks are gone before requests arrive")
@@ -347,7 +344,9 @@ fn of_pace(recent: &[Arc<Decided>], problems: &mut Vec<Problem>) {
             problems.push(Problem {
                 endpoint: Some((*endpoint).to_owned()),
                 cause: "slow_replica",
-                finding: format!("its first data takes {own:.0} ms, that of others {typical:.0} ms"),
+                finding: format!(
+                    "its first data takes {own:.0} ms, that of others {typical:.0} ms"
+                ),
                 remedy: "look at the engine (clocks, neighbours, batch size); give it a lower \
                          `weight`, or drain it",
             });

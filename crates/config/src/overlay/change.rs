@@ -154,9 +154,8 @@ impl Overlay {
     }
 
     fn take(&mut self, base: &Config, now: &Config, change: &Change) -> Result<(), Refused> {
-        let has_pool = |config: &Config, model: &str| {
-            config.pools.iter().any(|pool| pool.model == model)
-        };
+        let has_pool =
+            |config: &Config, model: &str| config.pools.iter().any(|pool| pool.model == model);
         let has_endpoint = |config: &Config, model: &str, name: &str| {
             let pool = config.pools.iter().find(|pool| pool.model == model);
             let mut endpoints = pool.into_iter().flat_map(|pool| &pool.endpoints);
@@ -166,7 +165,8 @@ impl Overlay {
         if !matches!(change, Change::CreatePool(_)) && !has_pool(now, model) {
             return Err(Refused::not_found(format!("there is no pool `{model}`")));
         }
-        if let Change::PatchEndpoint { endpoint, .. } | Change::DeleteEndpoint { endpoint, .. } = change
+        if let Change::PatchEndpoint { endpoint, .. } | Change::DeleteEndpoint { endpoint, .. } =
+            change
             && !has_endpoint(now, model, endpoint)
         {
             let message = format!("pool `{model}` has no endpoint `{endpoint}`");
@@ -206,7 +206,10 @@ impl Overlay {
             }
             Change::PatchEndpoint { endpoint, patch, .. } => {
                 let pool = self.pools.entry(model.to_owned()).or_default();
-                fields::merge(&mut pool.endpoints.entry(endpoint.clone()).or_default().patch, patch);
+                fields::merge(
+                    &mut pool.endpoints.entry(endpoint.clone()).or_default().patch,
+                    patch,
+                );
             }
             Change::DeleteEndpoint { endpoint, .. } => {
                 let known = self.endpoint(model, endpoint);

@@ -10,15 +10,8 @@ use crate::model::Config;
 use crate::pool::PoolConfig;
 
 /// The keys of a pool that can be changed.
-pub const POOL_KEYS: [&str; 7] = [
-    "policy",
-    "fallback",
-    "slo_ttft_ms",
-    "decision_headers",
-    "sticky",
-    "shadow",
-    "disaggregation",
-];
+pub const POOL_KEYS: [&str; 7] =
+    ["policy", "fallback", "slo_ttft_ms", "decision_headers", "sticky", "shadow", "disaggregation"];
 
 /// The keys of an endpoint that can be changed.
 pub const ENDPOINT_KEYS: [&str; 4] = ["weight", "state", "role", "group"];
@@ -115,9 +108,9 @@ fn whole<T: DeserializeOwned>(value: &Value, needed: &Value) -> Result<T, Wrong>
             return Err((key.clone(), error.to_string()));
         }
     }
-    let missing = needed.as_object().and_then(|needed| {
-        needed.keys().find(|key| !map.contains_key(*key)).map(String::to_owned)
-    });
+    let missing = needed
+        .as_object()
+        .and_then(|needed| needed.keys().find(|key| !map.contains_key(*key)).map(String::to_owned));
     Err((missing.unwrap_or_default(), error.to_string()))
 }
 

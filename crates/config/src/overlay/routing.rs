@@ -63,12 +63,17 @@ impl Routing {
                 "slo_latency_ms" => {
                     new.slo_latency_ms = Deserialize::deserialize(value).map_err(wrong)?;
                 }
-                "disaggregate" => new.disaggregate = Deserialize::deserialize(value).map_err(wrong)?,
+                "disaggregate" => {
+                    new.disaggregate = Deserialize::deserialize(value).map_err(wrong)?
+                }
                 "prefill_pool" => new.prefill_pool = name(key, value)?,
                 "decode_pool" => new.decode_pool = name(key, value)?,
                 _ => {
                     let known = "mode, slo_latency_ms, disaggregate, prefill_pool, decode_pool";
-                    return Err((key.clone(), format!("is no routing setting; there are: {known}")));
+                    return Err((
+                        key.clone(),
+                        format!("is no routing setting; there are: {known}"),
+                    ));
                 }
             }
         }
@@ -99,7 +104,8 @@ impl Routing {
         match self.disaggregate {
             None => Ok(()),
             Some(false) => {
-                pool.disaggregation.get_or_insert_with(DisaggregationConfig::default).enabled = false;
+                pool.disaggregation.get_or_insert_with(DisaggregationConfig::default).enabled =
+                    false;
                 Ok(())
             }
             Some(true) => self.split(pool),
@@ -119,8 +125,12 @@ impl Routing {
                     }
                 }
             }
-            (Some(_), None) => return fail("decode_pool", "is needed beside `prefill_pool`".into()),
-            (None, Some(_)) => return fail("prefill_pool", "is needed beside `decode_pool`".into()),
+            (Some(_), None) => {
+                return fail("decode_pool", "is needed beside `prefill_pool`".into());
+            }
+            (None, Some(_)) => {
+                return fail("prefill_pool", "is needed beside `decode_pool`".into());
+            }
             (Some(one), Some(other)) if one == other => {
                 return fail("decode_pool", "is the group of `prefill_pool`".into());
             }

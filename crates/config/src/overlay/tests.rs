@@ -198,15 +198,19 @@ fn what_the_file_does_not_have_any_more_is_dropped_by_name() {
         pool_patch("n", json!({"policy": "random"})),
         routing(json!({"mode": "cache_aware"})),
     ]);
-    let file = "pools: [{model: m, endpoints: [{url: 'http://a:1'}, {url: 'http://c:1', weight: 3}]}]";
+    let file =
+        "pools: [{model: m, endpoints: [{url: 'http://a:1'}, {url: 'http://c:1', weight: 3}]}]";
     let newer = Config::parse("f", file).unwrap();
     let (config, dropped) = newer.with_overlay(&overlay);
     let named: Vec<String> = dropped.iter().map(ToString::to_string).collect();
-    assert_eq!(named, [
-        "pool `m`, endpoint b:1, `weight`: there is no such endpoint",
-        "pool `m`, endpoint c:1, made: the configuration has such an endpoint itself",
-        "pool `n`, `policy`: there is no such pool",
-    ]);
+    assert_eq!(
+        named,
+        [
+            "pool `m`, endpoint b:1, `weight`: there is no such endpoint",
+            "pool `m`, endpoint c:1, made: the configuration has such an endpoint itself",
+            "pool `n`, `policy`: there is no such pool",
+        ]
+    );
     assert_eq!(config.pools[0].endpoints[1].weight, 3);
     assert_eq!(config.pools[0].policy.name(), "precise_cache_aware");
     let kept = overlay.without(&dropped);

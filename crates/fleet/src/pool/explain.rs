@@ -66,4 +66,3 @@ impl Pool {
         Explained { record: noted.record(), exclusions: reasons, no_room }
     }
 }
-

@@ -32,7 +32,10 @@ fn drive(selection: &SelectionSpec, times: usize) -> Vec<(String, &'static str)>
         let choice = record.choice.as_ref().unwrap();
         let name = chosen.reservation.endpoint().name();
         assert_eq!(choice.endpoint, name);
-        assert_eq!((choice.policy.as_str(), choice.detail.as_str()), (decision.policy, decision.detail));
+        assert_eq!(
+            (choice.policy.as_str(), choice.detail.as_str()),
+            (decision.policy, decision.detail)
+        );
         assert_eq!(choice.reason, decision.reason.as_str());
         let of_chosen = record.endpoints.iter().find(|endpoint| endpoint.name == name).unwrap();
         assert_eq!(of_chosen.pending, decision.pending);
