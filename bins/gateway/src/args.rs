@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line, and what stands on top of the configuration file: the environment, then flags.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use kvasir_balance::PolicyKind;
-use kvasir_config::{Config, DecisionLogConfig, EngineUrl, PoolConfig};
+use kvasir_config::{CONFIG_VARIABLE, Config, EngineUrl, PoolConfig, Taken};
 
 /// KV-aware LLM inference gateway.
 #[derive(Debug, Parser)]
@@ -20,6 +20,19 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Routes OpenAI-style requests to the engine replicas that will answer soonest.
     Serve(ServeArgs),
+    /// Says whether `serve` could start with a configuration. Status 0 if so, 78 if not.
+    Check(FileArgs),
+    /// What a configuration is, and what it may be.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// The configuration in effect as YAML: file, environment and flags, secrets as `***`.
+    Print(FileArgs),
+    /// The JSON schema of the configuration file.
+    Schema,
 }
 
 /// Either a configuration file, or engine URLs: then the engines are asked for their models, block
@@ -27,9 +40,16 @@ pub(crate) enum Command {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ServeArgs {
     /// Base URLs of the engines: scheme `http` or `https`, host and port.
-    #[arg(value_name = "URL", conflicts_with = "config", required_unless_present = "config")]
+    #[arg(value_name = "URL", conflicts_with = "config")]
     pub(crate) urls: Vec<EngineUrl>,
-    /// The configuration file (YAML).
+    #[command(flatten)]
+    from: FileArgs,
+}
+
+/// The configuration file, and what wins over it.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct FileArgs {
+    /// The configuration file (YAML). Default: what `KVASIR_CONFIG` says.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address to listen on; wins over the file.
@@ -49,10 +69,50 @@ pub(crate) struct ServeArgs {
     decision_log: Option<PathBuf>,
 }
 
+/// A configuration with everything on top.
+pub(crate) struct Told {
+    pub(crate) config: Config,
+    /// The file's text.
+    pub(crate) text: String,
+    /// What the environment says.
+    pub(crate) taken: Vec<Taken>,
+}
+
 impl ServeArgs {
-    /// The configuration with the flags on top. Without a file its one pool has no endpoints and
-    /// an empty name: it says how the pools found at the URLs are to be set up. The file's text, too.
-    pub(crate) fn config(&self) -> Result<(Config, String)> {
+    /// Takes the file that the environment names where the command line names neither a file nor
+    /// engines. Whether anything is named at all.
+    pub(crate) fn find_file(&mut self) -> bool {
+        !self.urls.is_empty() || self.from.find_file()
+    }
+
+    /// The configuration with environment and flags on top. Without a file its one pool has no
+    /// endpoints and an empty name: it says how the pools found at the URLs are to be set up.
+    pub(crate) fn config(&self) -> Result<Told> {
+        self.from.config()
+    }
+
+    /// The configuration file, where there is one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.from.file()
+    }
+}
+
+impl FileArgs {
+    /// Takes the file that the environment names where the command line names none. Whether there is
+    /// one.
+    pub(crate) fn find_file(&mut self) -> bool {
+        let named = || std::env::var_os(CONFIG_VARIABLE).filter(|name| !name.is_empty());
+        self.config = self.config.take().or_else(|| named().map(PathBuf::from));
+        self.config.is_some()
+    }
+
+    /// The configuration file, where there is one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
+    /// As [`ServeArgs::config`].
+    pub(crate) fn config(&self) -> Result<Told> {
         let (mut config, text) = match &self.config {
             Some(path) => Config::load_with_text(path)?,
             None => {
@@ -60,16 +120,21 @@ impl ServeArgs {
                 (Config { pools, ..Config::default() }, String::new())
             }
         };
+        let taken = config.take_environment()?;
+        self.take_flags(&mut config)?;
+        if let Some(path) = &self.config {
+            config.verify(&format!("{} and flags", path.display()))?;
+        }
+        Ok(Told { config, text, taken })
+    }
+
+    fn take_flags(&self, config: &mut Config) -> Result<()> {
         if let Some(listen) = self.listen {
             config.listen = listen;
         }
         config.decision_headers |= self.decision_headers;
         if let Some(directory) = self.decision_log.clone() {
-            let limits = config.decision_log.take();
-            config.decision_log = Some(match limits {
-                Some(limits) => DecisionLogConfig { directory, ..limits },
-                None => DecisionLogConfig::at(directory),
-            });
+            config.log_decisions_in(directory);
         }
         if let Some(dir) = &self.tokenizer_dir {
             let found =
@@ -86,11 +151,6 @@ impl ServeArgs {
                 pool.policy = policy.into();
             }
         }
-        Ok((config, text))
-    }
-
-    /// The configuration file, where there is one.
-    pub(crate) fn file(&self) -> Option<&Path> {
-        self.config.as_deref()
+        Ok(())
     }
 }

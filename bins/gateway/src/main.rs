@@ -5,6 +5,7 @@
 mod admin;
 mod args;
 mod client_keys;
+mod inspect;
 mod lifecycle;
 mod reload;
 mod serve;
@@ -16,20 +17,58 @@ mod url_mode;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use kvasir_config::Taken;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, ConfigCommand, ServeArgs, Told};
 use crate::lifecycle::End;
 use crate::signals::Hangups;
 use crate::start::Start;
 
 /// Requests were cut off.
 const CUT: u8 = 1;
+/// What clap itself ends with.
+const BAD_USAGE: u8 = 2;
 /// `EX_CONFIG` of sysexits.h.
 const BAD_CONFIG: u8 = 78;
 
 fn main() -> ExitCode {
-    let Args { command: Command::Serve(args) } = Args::parse();
+    match Args::parse().command {
+        Command::Serve(args) => serve(args),
+        Command::Check(mut args) => {
+            if !args.find_file() {
+                return no_file("--config FILE");
+            }
+            inspected(inspect::check(&args))
+        }
+        Command::Config(ConfigCommand::Print(mut args)) => {
+            args.find_file();
+            inspected(inspect::print(&args))
+        }
+        Command::Config(ConfigCommand::Schema) => {
+            inspect::schema();
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn inspected(result: anyhow::Result<()>) -> ExitCode {
+    result.map_or_else(|error| fail(&error, BAD_CONFIG), |()| ExitCode::SUCCESS)
+}
+
+/// The command line does not say what to go by.
+fn no_file(wanted: &str) -> ExitCode {
+    let message = format!("the following required arguments were not provided: {wanted}\n");
+    let error = Args::command().error(ErrorKind::MissingRequiredArgument, message);
+    let _ = error.print();
+    ExitCode::from(BAD_USAGE)
+}
+
+fn serve(mut args: ServeArgs) -> ExitCode {
+    if !args.find_file() {
+        return no_file("URL... or --config FILE");
+    }
     let runtime = match serve::runtime() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error, 1),
@@ -37,13 +76,14 @@ fn main() -> ExitCode {
     // While the configuration is read a stop needs no order, and ends the process as ever; that it is
     // to be read anew is no reason to end.
     let hangups = runtime.block_on(async { Hangups::wait() });
-    let (config, text) = match args.config() {
+    let Told { config, text, taken } = match args.config() {
         Ok(read) => read,
         Err(error) => return fail(&error, BAD_CONFIG),
     };
     if let Err(error) = telemetry::start_logging(&config.log) {
         return fail(&error, BAD_CONFIG);
     }
+    tell(&taken);
     // What the file refers to belongs to the configuration.
     let start = match Start::of(args, config, text) {
         Ok(start) => start,
@@ -54,6 +94,16 @@ fn main() -> ExitCode {
         Ok(End::Cut) => ExitCode::from(CUT),
         Err(error) if serve::is_bad_config(&error) => fail(&error, BAD_CONFIG),
         Err(error) => fail(&error, 1),
+    }
+}
+
+/// Says what the environment set, and what of it is in vain.
+fn tell(taken: &[Taken]) {
+    for Taken { name, key, without_effect } in taken {
+        match without_effect {
+            None => tracing::info!(variable = name, key, "set by the environment"),
+            Some(why) => tracing::warn!(variable = name, key, why, "variable without effect"),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use kvasir_proxy::App;
 use tokio::sync::mpsc;
 
 use crate::admin::Order;
-use crate::args::ServeArgs;
+use crate::args::{ServeArgs, Told};
 use crate::client_keys::{Keyring, Keys};
 use crate::lifecycle::StopTimes;
 use crate::signals::Hangups;
@@ -317,7 +317,7 @@ fn read(
     overlay: Overlay,
     log: Option<Arc<DecisionLog>>,
 ) -> Result<Read> {
-    let (mut base, text) = args.config()?;
+    let Told { config: mut base, text, .. } = args.config()?;
     let held = base.hold_fixed(started);
     let (overlay, config) = laid_over(&base, overlay)?;
     let next = Next::of(config, overlay, log)?;

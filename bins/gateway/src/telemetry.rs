@@ -16,13 +16,12 @@ const UPKEEP: Duration = Duration::from_secs(5);
 const BUCKETS: [f64; 14] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0];
 
+/// The variable that wins over `log.level`.
+const LEVEL: &str = "KVASIR_LOG_LEVEL";
+
 /// Starts logging to standard error. `RUST_LOG` wins over the configuration.
 pub(crate) fn start_logging(config: &LogConfig) -> Result<()> {
-    let level = config.level.as_deref().unwrap_or("info");
-    let filter = match std::env::var("RUST_LOG") {
-        Ok(text) => EnvFilter::try_new(text).context("RUST_LOG")?,
-        Err(_) => EnvFilter::try_new(level).context("log.level")?,
-    };
+    let filter = filter(config)?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(stderr().is_terminal())
@@ -32,6 +31,18 @@ pub(crate) fn start_logging(config: &LogConfig) -> Result<()> {
         LogFormat::Text => subscriber.try_init(),
     }
     .map_err(|error| anyhow!("logging: {error}"))
+}
+
+/// What is logged. `RUST_LOG` wins over the configuration.
+pub(crate) fn filter(config: &LogConfig) -> Result<EnvFilter> {
+    let level = config.level.as_deref().unwrap_or("info");
+    match std::env::var("RUST_LOG") {
+        Ok(text) => EnvFilter::try_new(text).context("RUST_LOG"),
+        Err(_) => {
+            let is_set = std::env::var(LEVEL).is_ok_and(|level| !level.trim().is_empty());
+            EnvFilter::try_new(level).context(if is_set { LEVEL } else { "log.level" })
+        }
+    }
 }
 
 /// Installs the recorder of the process-wide metric families and returns it.

@@ -22,6 +22,24 @@ fn at<K: AsRef<str>>(prefix: &str) -> impl Fn((K, String)) -> Wrong {
 }
 
 impl Config {
+    /// The same where the pools are not known yet: their one template has no name and no endpoints.
+    pub(crate) fn check_template(&self) -> Result<(), Wrong> {
+        let is_template = |pool: &PoolConfig| pool.model.is_empty() && pool.endpoints.is_empty();
+        if !self.pools.iter().all(is_template) {
+            return self.check();
+        }
+        let mut config = self.clone();
+        config.pools.truncate(1);
+        if config.pools.is_empty() {
+            config.pools.push(PoolConfig::named(String::new()));
+        }
+        for pool in &mut config.pools {
+            "some-model".clone_into(&mut pool.model);
+            pool.endpoints.extend("http://engine".parse().map(EndpointConfig::at));
+        }
+        config.check()
+    }
+
     /// Whether it can be used, as far as can be told without a network. One that was
     /// [parsed](Self::parse) can; one that was changed since has to be asked again.
     ///

@@ -26,6 +26,14 @@ pub enum ConfigError {
         /// What is wrong and what would be allowed.
         message: String,
     },
+    /// An environment variable has a value that its key does not allow.
+    #[error("{name}: {message}")]
+    Variable {
+        /// The variable.
+        name: &'static str,
+        /// What is wrong.
+        message: String,
+    },
     /// Values that are fine one by one do not fit together.
     #[error("{file}: {key}: {message}")]
     Meaning {

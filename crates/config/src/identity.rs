@@ -140,7 +140,7 @@ fn algorithm<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HashAlgorithm
             let hint = hint(&text, names.iter().copied());
             let names = names.join(", ");
             Err(de::Error::custom(format!(
-                "`{text}` is no hash algorithm ({names}){hint}; for TensorRT-LLM use \
+                "`{text}` is no hash algorithm{hint} ({names}); for TensorRT-LLM use \
                  `identity: tokens`"
             )))
         }

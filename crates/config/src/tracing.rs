@@ -35,6 +35,14 @@ pub struct OtlpEndpoint {
     path: String,
 }
 
+impl TracingConfig {
+    /// To this collector, with the defaults.
+    #[must_use]
+    pub fn to(otlp_endpoint: OtlpEndpoint) -> Self {
+        Self { otlp_endpoint, sample_ratio: sample_ratio(), service_name: service_name() }
+    }
+}
+
 impl OtlpEndpoint {
     /// Whether it is spoken to in TLS.
     #[must_use]

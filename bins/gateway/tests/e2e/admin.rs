@@ -20,8 +20,10 @@ pub(crate) const WRITE: &str = "write-token-0123456789";
 
 /// A configuration with an admin port, both tokens and these pools.
 pub(crate) fn with_admin(pools: Value) -> Value {
-    json!({"pools": pools, "admin": {
-        "listen": "127.0.0.1:0", "read_token": READ, "write_token": WRITE}})
+    let admin = json!({"listen": "127.0.0.1:0", "read_token": READ, "write_token": WRITE});
+    let mut config = json!({ "admin": admin });
+    config["pools"] = pools;
+    config
 }
 
 /// The admin API of a gateway, to somebody with a token.

@@ -21,6 +21,7 @@ mod harness;
 mod heads;
 mod held;
 mod http2;
+mod inspect;
 mod listener;
 mod live;
 mod misses;

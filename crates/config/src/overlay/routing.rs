@@ -64,7 +64,7 @@ impl Routing {
                     new.slo_latency_ms = Deserialize::deserialize(value).map_err(wrong)?;
                 }
                 "disaggregate" => {
-                    new.disaggregate = Deserialize::deserialize(value).map_err(wrong)?
+                    new.disaggregate = Deserialize::deserialize(value).map_err(wrong)?;
                 }
                 "prefill_pool" => new.prefill_pool = name(key, value)?,
                 "decode_pool" => new.decode_pool = name(key, value)?,

@@ -19,7 +19,10 @@ fn base() -> Config {
 }
 
 fn patch(value: Value) -> Patch {
-    value.as_object().unwrap().clone()
+    match value {
+        Value::Object(map) => map,
+        other => panic!("{other}"),
+    }
 }
 
 fn pool_patch(model: &str, value: Value) -> Change {

@@ -7,9 +7,12 @@ mod admission;
 mod bounds;
 mod disaggregation;
 mod engine_side;
+mod examples;
 mod names;
 mod parse;
+mod schema;
 mod shown;
+mod words;
 
 use kvasir_config::{Config, ConfigError};
 

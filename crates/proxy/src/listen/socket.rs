@@ -53,6 +53,15 @@ impl Listener {
         Ok(Self { socket, settings: Arc::new(settings.clone()), hub, tls })
     }
 
+    /// Whether what TLS needs can be used, without listening.
+    ///
+    /// # Errors
+    /// When TLS is asked for and its files cannot be used.
+    pub fn check(settings: &ListenSettings) -> Result<(), ListenError> {
+        let Some(files) = &settings.tls else { return Ok(()) };
+        Tls::load(files, settings.http2).map(|_| ()).map_err(ListenError::Tls)
+    }
+
     /// Where it listens.
     ///
     /// # Errors

@@ -293,7 +293,10 @@ fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvasir-gateway"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     // Nothing of the machine the tests run on.
-    command.env_remove("RUST_LOG").env_remove("KVASIR_CONFIG");
+    command.env_remove("RUST_LOG").env_remove(kvasir_config::CONFIG_VARIABLE);
+    for variable in kvasir_config::VARIABLES {
+        command.env_remove(variable.name);
+    }
     for cache in ["HOME", "HF_HOME", "HF_HUB_CACHE"] {
         command.env(cache, "/nonexistent");
     }

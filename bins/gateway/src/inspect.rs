@@ -1,0 +1,89 @@
+//! What is said of a configuration without serving by it: `check`, `config print`, `config schema`.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use anyhow::{Result, anyhow};
+use kvasir_config::{AdminConfig, Config, PoolConfig, SCHEMA, Taken};
+use kvasir_proxy::Listener;
+
+use crate::args::{FileArgs, Told};
+use crate::{client_keys, spec, telemetry};
+
+/// Does what `serve` does before it opens anything, and says what it would serve.
+pub(crate) fn check(args: &FileArgs) -> Result<()> {
+    let Told { config, taken, .. } = args.config()?;
+    telemetry::filter(&config.log)?;
+    spec::spans(&config)?;
+    spec::fleet_spec(&config, None)?;
+    Listener::check(&spec::listen_settings(&config))?;
+    let keys = client_keys::load(&config)?;
+    if let Some(admin) = &config.admin {
+        for (source, key) in [
+            (admin.read_token_source(), "admin.read_token"),
+            (admin.write_token_source(), "admin.write_token"),
+        ] {
+            source.map(|source| source.read_token(key)).transpose().map_err(|why| anyhow!(why))?;
+        }
+    }
+    let file = args.file().map(|file| file.display().to_string()).unwrap_or_default();
+    let summary = summary(&config, keys.clients.is_some(), &taken).unwrap_or_default();
+    say(&format!("{file}: ok\n{summary}"));
+    Ok(())
+}
+
+/// The configuration in effect.
+pub(crate) fn print(args: &FileArgs) -> Result<()> {
+    let Told { mut config, .. } = args.config()?;
+    if args.file().is_none() {
+        // The template of pools that are found is no pool.
+        config.pools.clear();
+    }
+    say(&config.to_yaml().map_err(|why| anyhow!(why))?);
+    Ok(())
+}
+
+/// The schema of the file.
+pub(crate) fn schema() {
+    say(SCHEMA);
+}
+
+/// What a configuration comes to, a line for each thing that is served.
+fn summary(config: &Config, keys: bool, taken: &[Taken]) -> Result<String, std::fmt::Error> {
+    let mut text = String::new();
+    let speech = if config.listener.tls.is_some() { "TLS" } else { "plain text" };
+    let who = if keys { "with an API key" } else { "everybody" };
+    writeln!(text, "clients: {}, {speech}, {who}", config.listen)?;
+    for pool in &config.pools {
+        write_pool(&mut text, pool)?;
+    }
+    if let Some(admin) = &config.admin {
+        let AdminConfig { listen, tls, .. } = admin;
+        let speech = if tls.is_some() { "TLS" } else { "plain text" };
+        let reads = if admin.read_token_source().is_some() { "with a token" } else { "everybody" };
+        let writes = if admin.write_token_source().is_some() { "with a token" } else { "nobody" };
+        writeln!(text, "admin: {listen}, {speech}, read by {reads}, changed by {writes}")?;
+    }
+    for Taken { name, key, without_effect } in taken {
+        match without_effect {
+            None => writeln!(text, "environment: {name} sets {key}")?,
+            Some(why) => writeln!(text, "environment: {name} has no effect: {why}")?,
+        }
+    }
+    Ok(text)
+}
+
+fn write_pool(text: &mut String, pool: &PoolConfig) -> std::fmt::Result {
+    let PoolConfig { model, aliases, endpoints, .. } = pool;
+    let also: String = aliases.iter().map(|alias| format!(", `{alias}`")).collect();
+    let (count, policy) = (endpoints.len(), pool.policy.name());
+    let s = if count == 1 { "" } else { "s" };
+    let split = if pool.splits().is_some() { ", split into prefill and decode" } else { "" };
+    writeln!(text, "pool `{model}`{also}: {count} endpoint{s}, policy {policy}{split}")
+}
+
+/// To standard output; that nobody reads it changes nothing.
+fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

@@ -1,0 +1,185 @@
+//! `LoxiLB`'s variables, of those that have an equivalent here. Its process has one value for all rules:
+//! here it is for all pools that have the key.
+
+use kvasir_balance::{Blend, PolicySpec, PreciseOptions, Relief};
+
+use super::{Effect, Variable, parsed, word};
+use crate::bounds::HOUR_MS;
+use crate::disaggregation::DisaggregationConfig;
+use crate::identity::{BlockIdentity, HashAlgorithm};
+use crate::model::Config;
+
+pub(super) const VARIABLES: [Variable; 14] = [
+    Variable {
+        name: "LOXILB_KV_LB_MODE",
+        key: "pools[].policy.blend",
+        set: |config, text| {
+            let blends = [
+                ("off", Blend::Off),
+                ("hard", Blend::Hard),
+                ("soft", Blend::Soft),
+                ("adaptive", Blend::Adaptive),
+                ("adaptive-soft", Blend::AdaptiveSoft),
+            ];
+            let blend = word(text, &blends)?;
+            precise(config, |options| options.blend = blend)
+        },
+    },
+    Variable {
+        name: "LOXILB_KV_MEAN_LOAD_FACTOR",
+        key: "pools[].policy.load_factor_percent",
+        set: |config, text| {
+            let percent = parsed(text)?;
+            precise(config, |options| options.load_factor_percent = percent)
+        },
+    },
+    Variable {
+        name: "LOXILB_KV_LOAD_PENALTY",
+        key: "pools[].policy.load_penalty",
+        set: |config, text| {
+            let penalty = parsed(text)?;
+            precise(config, |options| options.load_penalty = penalty)
+        },
+    },
+    Variable {
+        name: "LOXILB_KV_CAP_SUM_MILLI",
+        key: "pools[].policy.capacity_sum_milli",
+        set: |config, text| {
+            let sum = parsed(text)?;
+            precise(config, |options| options.capacity_sum_milli = Some(sum))
+        },
+    },
+    Variable {
+        name: "LOXILB_KV_SPILL_RELIEF",
+        key: "pools[].policy.relief",
+        set: |config, text| {
+            let reliefs = [("auto", Relief::Auto), ("on", Relief::On), ("off", Relief::Off)];
+            let relief = word(text, &reliefs)?;
+            precise(config, |options| options.relief = relief)
+        },
+    },
+    Variable {
+        name: "LOXILB_KV_COLDSTART_SEED_N",
+        key: "pools[].policy.cold_seed_every",
+        set: |config, text| {
+            let every = parsed(text)?;
+            precise(config, |options| options.cold_seed_every = every)
+        },
+    },
+    Variable {
+        name: "LOXILB_KV_COLDSTART_MIN_BLOCKS",
+        key: "pools[].policy.cold_seed_blocks",
+        set: |config, text| {
+            // 0 is 1 there.
+            let blocks = parsed::<u64>(text)?.max(1);
+            precise(config, |options| options.cold_seed_blocks = blocks)
+        },
+    },
+    Variable {
+        name: "LOXILB_KV_ZERO_HIT_N",
+        key: "pools[].policy.zero_hit_requests",
+        set: |config, text| {
+            let requests = parsed(text)?;
+            precise(config, |options| options.zero_hit_requests = requests)
+        },
+    },
+    Variable {
+        name: "LLB_KV_MIN_MATCH_TOKENS",
+        key: "pools[].policy.min_match_tokens",
+        set: |config, text| {
+            let tokens = parsed(text)?;
+            precise(config, |options| options.min_match_tokens = tokens)
+        },
+    },
+    Variable {
+        name: "LLB_KV_NONE_HASH_SEED",
+        key: "pools[].identity.engine.seed",
+        set: |config, text| {
+            let mut effect = Effect::Nothing("no pool has `identity: engine` with vLLM's hashes");
+            for pool in &mut config.pools {
+                if let BlockIdentity::Engine(hashing) = &mut pool.identity
+                    && matches!(hashing.algorithm, HashAlgorithm::Vllm(_))
+                {
+                    hashing.seed = Some(text.to_owned());
+                    effect = Effect::Set;
+                }
+            }
+            Ok(effect)
+        },
+    },
+    Variable {
+        name: "LLB_PD_PREFILL_TIMEOUT_SEC",
+        key: "pools[].disaggregation.prefill_timeout_ms",
+        set: |config, text| {
+            let seconds: u64 = parsed(text)?;
+            let ms = seconds.checked_mul(1000).filter(|ms| (1..=HOUR_MS).contains(ms));
+            let ms = ms.ok_or_else(|| format!("must be 1 to {}", HOUR_MS / 1000))?;
+            let mut effect = Effect::Nothing("no pool splits requests");
+            for pool in &mut config.pools {
+                if pool.splits().is_some() {
+                    let split = pool.disaggregation.get_or_insert_default();
+                    *split = DisaggregationConfig { prefill_timeout_ms: ms, ..split.clone() };
+                    effect = Effect::Set;
+                }
+            }
+            Ok(effect)
+        },
+    },
+    Variable {
+        name: "LLB_PD_MAX_INFLIGHT_PER_EP",
+        key: "pools[].admission.endpoint.max_requests",
+        set: |config, text| {
+            let most = limit(text)?;
+            splitting(config, |pool| pool.admission.endpoint.max_requests = most)
+        },
+    },
+    Variable {
+        name: "LLB_PD_MAX_TOTAL_INFLIGHT",
+        key: "pools[].admission.max_requests",
+        set: |config, text| {
+            let most = limit(text)?;
+            splitting(config, |pool| pool.admission.max_requests = most)
+        },
+    },
+    Variable {
+        name: "LLB_PD_ORIGIN_ERR_THRESHOLD",
+        key: "health.failures",
+        set: |config, text| match parsed(text)? {
+            0 => Err("0 (breakers off) has no equivalent: set `health.failures` high".to_owned()),
+            failures => {
+                config.health.failures = failures;
+                Ok(Effect::Set)
+            }
+        },
+    },
+];
+
+/// For pools whose policy is LoxiLB's.
+fn precise(config: &mut Config, set: impl Fn(&mut PreciseOptions)) -> Result<Effect, String> {
+    let mut effect = Effect::Nothing("no pool has the policy `precise_cache_aware`");
+    for pool in &mut config.pools {
+        if let PolicySpec::PreciseCacheAware(options) = &mut pool.policy {
+            set(options);
+            effect = Effect::Set;
+        }
+    }
+    Ok(effect)
+}
+
+/// For pools that split requests.
+fn splitting(
+    config: &mut Config,
+    set: impl Fn(&mut crate::pool::PoolConfig),
+) -> Result<Effect, String> {
+    let mut effect = Effect::Nothing("no pool splits requests");
+    for pool in config.pools.iter_mut().filter(|pool| pool.splits().is_some()) {
+        set(pool);
+        effect = Effect::Set;
+    }
+    Ok(effect)
+}
+
+/// 0 is none there.
+fn limit(text: &str) -> Result<Option<u32>, String> {
+    Ok(Some(parsed(text)?).filter(|most| *most > 0))
+}
