@@ -155,7 +155,7 @@ fn every_word_is_one_that_the_parser_takes_and_there_are_no_others() {
     let root = schema();
     let policies = root["$defs"]["policy"]["oneOf"][0]["enum"].as_array().unwrap();
     let policies: Vec<&str> = policies.iter().map(|name| name.as_str().unwrap()).collect();
-    assert_eq!(policies, kvasir_balance::PolicyKind::ALL.map(|kind| kind.name()));
+    assert_eq!(policies, kvasir_balance::PolicyKind::ALL.map(kvasir_balance::PolicyKind::name));
 }
 
 #[test]
