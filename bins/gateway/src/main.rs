@@ -2,6 +2,7 @@
 //! stop. Exit status 0 after a clean stop, 1 where requests were cut off or something else went wrong,
 //! 2 for a bad command line, 78 for a bad configuration.
 
+mod admin;
 mod args;
 mod client_keys;
 mod forwarded;
@@ -11,6 +12,7 @@ mod reload;
 mod serve;
 mod signals;
 mod spec;
+mod start;
 mod telemetry;
 mod url_mode;
 
@@ -23,6 +25,7 @@ use kvasir_config::Taken;
 use crate::args::{Args, Command, ConfigCommand, ServeArgs, Told};
 use crate::lifecycle::End;
 use crate::signals::Hangups;
+use crate::start::Start;
 
 /// Requests were cut off.
 const CUT: u8 = 1;
@@ -83,16 +86,11 @@ fn serve(mut args: ServeArgs) -> ExitCode {
     }
     tell(&taken);
     // What the file refers to belongs to the configuration.
-    let log = spec::decision_log(&config);
-    let fleet = match log.and_then(|log| spec::fleet_spec(&config, log)) {
-        Ok(fleet) => fleet,
+    let start = match Start::of(args, config, text) {
+        Ok(start) => start,
         Err(error) => return fail(&error, BAD_CONFIG),
     };
-    let keys = match client_keys::load(&config) {
-        Ok(keys) => keys,
-        Err(error) => return fail(&error, BAD_CONFIG),
-    };
-    match serve::run(runtime, hangups, config, text, fleet, keys, args) {
+    match serve::run(runtime, hangups, start) {
         Ok(End::Clean) => ExitCode::SUCCESS,
         Ok(End::Cut) => ExitCode::from(CUT),
         Err(error) if serve::is_bad_config(&error) => fail(&error, BAD_CONFIG),

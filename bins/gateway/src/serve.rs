@@ -4,20 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use kvasir_admin::AdminError;
 use kvasir_config::{Config, EngineUrl};
-use kvasir_fleet::{DecisionLog, Fleet, FleetSpec};
+use kvasir_fleet::Fleet;
 use kvasir_inventory::Inventory;
 use kvasir_kv_hash::KeySpace;
 use kvasir_proxy::{App, ListenError, Listener, Spans, serve};
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
-use crate::args::ServeArgs;
-use crate::client_keys::{Keyring, Keys};
-use crate::lifecycle::{End, until_stopped};
+use crate::admin::{Gateway, Notes, Order};
+use crate::lifecycle::{End, StopTimes, until_stopped};
 use crate::reload::Reloader;
 use crate::signals::{Hangups, Stops};
-use crate::{spec, telemetry, url_mode};
+use crate::start::Start;
+use crate::{admin, spec, telemetry, url_mode};
 
 /// How long what was cut off may take to say so in the log.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -33,51 +34,38 @@ pub(crate) fn runtime() -> Result<Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// Serves until SIGINT or SIGTERM: `fleet`, or what is found at the URLs where there are any. `text` is
-/// that of the configuration file.
-pub(crate) fn run(
-    runtime: Runtime,
-    hangups: Hangups,
-    config: Config,
-    text: String,
-    fleet: FleetSpec,
-    keys: Keys,
-    args: ServeArgs,
-) -> Result<End> {
-    let decision_log = fleet.decision_log.clone();
+/// Serves until SIGINT or SIGTERM: the pools of the configuration, or what is found at the URLs where
+/// there are any.
+pub(crate) fn run(runtime: Runtime, hangups: Hangups, start: Start) -> Result<End> {
+    let decision_log = start.fleet.decision_log.clone();
+    let kept = start.store.clone().zip(start.recent.clone());
     let metrics = telemetry::start_metrics()?;
-    let span_settings = spec::spans(&config)?;
+    let span_settings = spec::spans(&start.config)?;
     let space = KeySpace::new(spec::random()?);
-    let inventory = Arc::new(Inventory::new(space, spec::limits(&config)));
+    let inventory = Arc::new(Inventory::new(space, spec::limits(&start.config)));
     let metrics_page = telemetry::with_tasks(Arc::clone(&metrics.page), runtime.handle());
     let ended = runtime.block_on(async move {
         // Before anybody can connect: from the first connection on there is something to be ended in
         // good order.
         let stops = Stops::wait();
-        let listener = Listener::bind(&spec::listen_settings(&config))?;
+        let listener = Listener::bind(&spec::listen_settings(&start.config))?;
         tokio::spawn(metrics.keep_up());
         if let Some(watching) = listener.watch_tls() {
             tokio::spawn(watching);
         }
-        let settings = spec::settings(&config, keys.clone());
+        let settings = spec::settings(&start.config, start.keys.clone());
         let spans = span_settings.map(Spans::start);
-        let keys = Keyring::new(&config, keys);
-        let (started, log) = (config.clone(), fleet.decision_log.clone());
-        let app = if args.urls.is_empty() {
-            let fleet = Fleet::start(fleet, inventory)?;
-            Arc::new(App::new(settings, fleet, metrics_page).with_spans(spans))
+        let fleet = if start.args.urls.is_empty() {
+            Fleet::start(start.fleet.clone(), inventory)?
         } else {
             // Served from the first moment, so that probes see a process that is not ready yet
             // rather than none.
-            let empty = Fleet::empty(Arc::clone(&inventory));
-            let app = Arc::new(App::new(settings, empty, metrics_page).with_spans(spans));
-            let (log, urls) = (fleet.decision_log, args.urls.clone());
-            tokio::spawn(find_engines(Arc::clone(&app), config, urls, inventory, log));
-            app
+            Fleet::empty(inventory)
         };
-        let reloader = Reloader::new(Arc::clone(&app), args, started, text, log, keys);
-        let times = reloader.stop_times();
-        tokio::spawn(reloader.run(hangups));
+        let observer = start.recent.clone().map(|recent| Arc::new(Notes(recent)) as Arc<_>);
+        let app = App::new(settings, fleet, metrics_page).with_spans(spans);
+        let app = Arc::new(app.with_observer(observer));
+        let times = control(&app, start, hangups)?;
         tracing::info!(address = %listener.local_addr()?, "listening");
         let serving = |closed: oneshot::Receiver<()>| {
             let stop = async move {
@@ -94,34 +82,58 @@ pub(crate) fn run(
     });
     // A prompt that is being tokenised for nobody would otherwise be waited for.
     runtime.shutdown_timeout(LAST_WORDS);
+    if let Some((store, recent)) = kept
+        && let Err(error) = store.keep_stats(recent.stats())
+    {
+        let error = anyhow::Error::from(error);
+        tracing::error!(error = format!("{error:#}"), "the last counts are not kept");
+    }
     if decision_log.is_some_and(|log| !log.close()) {
         tracing::error!("the end of the decision log is not written: the disk does not answer");
     }
     ended
 }
 
+/// Starts what changes a running gateway: reloads, the admin API, and the look for what engines serve.
+/// How long a stop may take is told by what comes back.
+fn control(
+    app: &Arc<App>,
+    start: Start,
+    hangups: Hangups,
+) -> Result<impl Fn() -> StopTimes + use<>> {
+    let (sender, receiver) = admin::orders();
+    let (urls, base) = (start.args.urls.clone(), start.base.clone());
+    if !urls.is_empty() {
+        tokio::spawn(find_engines(base.clone(), urls, sender.clone()));
+    }
+    let (store, recent) = (start.store.clone(), start.recent.clone());
+    if let (Some(store), Some(recent)) = (store, recent.clone()) {
+        tokio::spawn(admin::keep_counts(store, recent));
+    }
+    let mut reloader = Reloader::new(Arc::clone(app), start, receiver);
+    if let (Some(config), Some(recent)) = (&base.admin, recent) {
+        let (app, state) = (Arc::clone(app), reloader.state());
+        let gateway = Gateway { app, state, orders: sender.clone(), recent };
+        reloader.follow_tokens(admin::serve(config, gateway)?);
+    }
+    let times = reloader.stop_times();
+    tokio::spawn(reloader.run(hangups, sender));
+    Ok(times)
+}
+
 /// Whether the gateway does not start for what its configuration refers to.
 pub(crate) fn is_bad_config(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ListenError::Tls(_)))
+        || matches!(error.downcast_ref(), Some(AdminError::Tls(_) | AdminError::Audit { .. }))
 }
 
-async fn find_engines(
-    app: Arc<App>,
-    config: Config,
-    urls: Vec<EngineUrl>,
-    inventory: Arc<Inventory>,
-    log: Option<Arc<DecisionLog>>,
-) {
-    let found = url_mode::discover(config, &urls).await.map_err(anyhow::Error::from);
-    let started = found
-        .and_then(|config| spec::fleet_spec(&config, log))
-        .and_then(|spec| Fleet::start(spec, inventory).map_err(anyhow::Error::from));
-    match started {
-        Ok(fleet) => {
-            let models: Vec<&str> = fleet.pools().iter().map(|pool| pool.model()).collect();
-            tracing::info!(?models, "pools are up");
-            app.replace_fleet(fleet);
+async fn find_engines(config: Config, urls: Vec<EngineUrl>, orders: mpsc::Sender<Order>) {
+    match url_mode::discover(config, &urls).await {
+        // Nobody takes it where the gateway is stopping.
+        Ok(found) => drop(orders.send(Order::Found(Box::new(found))).await),
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            tracing::error!(error = format!("{error:#}"), "no pools");
         }
-        Err(error) => tracing::error!(error = format!("{error:#}"), "no pools"),
     }
 }

@@ -79,6 +79,10 @@ pub trait Policy: fmt::Debug + Send {
         Miss::NoHolder
     }
 
+    /// The policy as it is now, for one choice about `query` that is not to be made but foreseen: it
+    /// remembers all that such a choice depends on, and nothing of it gets back.
+    fn fork(&self, query: &Query<'_>) -> Box<dyn Policy>;
+
     /// Takes note of what became of a request.
     fn observe(&mut self, outcome: &Outcome<'_>) {
         let _ = outcome;

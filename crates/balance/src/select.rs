@@ -234,6 +234,21 @@ impl Selection {
         })
     }
 
+    /// The stages as they are now, for one choice about `query` that is not to be made but foreseen:
+    /// it comes out as it would here, and nothing of it gets back. To be dropped before anything else
+    /// happens here.
+    #[must_use]
+    pub fn fork(&self, query: &Query<'_>) -> Self {
+        let stage = |stage: &Stage| match stage {
+            Stage::Eligibility => Stage::Eligibility,
+            Stage::Slo(slo) => Stage::Slo(slo.clone()),
+            Stage::Stickiness(pins) => Stage::Stickiness(pins.only(query.pin())),
+            Stage::Policy(policy) => Stage::Policy(policy.fork(query)),
+        };
+        let shadow = self.shadow.as_ref().map(|(policy, rng)| (policy.fork(query), rng.clone()));
+        Self { stages: self.stages.iter().map(stage).collect(), shadow }
+    }
+
     /// Tells every stage what became of a request.
     pub fn observe(&mut self, outcome: &Outcome<'_>) {
         for stage in &mut self.stages {

@@ -49,6 +49,17 @@ impl Pins {
         Self { options, young: HashMap::new(), old: HashMap::new() }
     }
 
+    /// The pin of one conversation alone.
+    #[must_use]
+    pub(crate) fn only(&self, session: Option<u64>) -> Self {
+        let mut pins = Self::new(self.options);
+        if let Some(session) = session {
+            let known = self.young.get(&session).or_else(|| self.old.get(&session));
+            pins.young.extend(known.map(|pin| (session, *pin)));
+        }
+        pins
+    }
+
     /// Where a conversation is, unless it was idle for too long.
     #[must_use]
     pub fn get(&self, session: u64, now: Duration) -> Option<EndpointId> {

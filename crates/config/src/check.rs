@@ -40,8 +40,12 @@ impl Config {
         config.check()
     }
 
-    /// If not, the key and what is wrong with it.
-    pub(crate) fn check(&self) -> Result<(), Wrong> {
+    /// Whether it can be used, as far as can be told without a network. One that was
+    /// [parsed](Self::parse) can; one that was changed since has to be asked again.
+    ///
+    /// # Errors
+    /// If not: the key, as a path such as `pools[0].endpoints[1].url`, and what is wrong with it.
+    pub fn check(&self) -> Result<(), (String, String)> {
         if self.pools.is_empty() {
             return Err(("pools".to_owned(), "at least one pool is needed".to_owned()));
         }

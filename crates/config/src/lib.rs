@@ -26,6 +26,7 @@ mod identity;
 mod inventory;
 mod listener;
 mod model;
+mod overlay;
 mod pool;
 mod resilience;
 mod rolter;
@@ -50,6 +51,10 @@ pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
 pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
 pub use self::model::{Config, LogConfig, LogFormat};
+pub use self::overlay::{
+    Change, DEFAULT_TENANT, Dropped, ENDPOINT_KEYS, Overlay, POOL_KEYS, Patch, Refused, RefusedFor,
+    Routing, RoutingMode,
+};
 pub use self::pool::{PoolConfig, TokenParity};
 pub use self::resilience::{HealthConfig, RetriesConfig};
 pub use self::schema::SCHEMA;

@@ -80,6 +80,7 @@ mod token_oracle;
 mod tokenizer;
 mod transfer;
 mod trust_changes;
+mod view;
 
 pub use self::admission::{
     AdmissionSpec, Asker, Door, EndpointLimits, Limits as AdmissionLimits, Most, NoRoom, QueueSpec,
@@ -106,7 +107,7 @@ pub use self::parity::report::Report;
 pub use self::parity::tokens::{TokenExample, TokenParity, TokenState};
 pub use self::parity::{Prediction, Unjudged};
 pub use self::picture::Picture;
-pub use self::pool::{Chosen, Decision, Pool, PrefillSide};
+pub use self::pool::{Chosen, Decision, Explained, Pool, PrefillSide};
 pub use self::registry::{Fleet, FleetError, Resolved};
 pub use self::retry_budget::{RetryBudget, RetryLimits};
 pub use self::samples::{Sample, samples};
@@ -120,5 +121,6 @@ pub use self::token_oracle::{
     Parity, ParityPart, ProbeCase, TokenOracle, probe_chats, probe_texts,
 };
 pub use self::tokenizer::{ModelPrompts, PromptState};
+pub use self::view::{EndpointView, InventoryView, StreamView};
 pub use kvasir_balance::{PairPlan, PairSelect, Role};
 pub use kvasir_upstream::{Limits as ConnectionLimits, Origin, Tls, TlsError, TlsFiles};

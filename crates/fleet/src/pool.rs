@@ -10,6 +10,7 @@ use http::uri::Authority;
 use kvasir_balance::{Needs, Role, SessionSource, next_typical_prompt};
 
 pub use self::choice::{Chosen, Decision, PrefillSide};
+pub use self::explain::Explained;
 pub(crate) use self::shared::Shared;
 pub(crate) use self::state::PoolState;
 use crate::admission::Door;
@@ -28,8 +29,10 @@ use crate::token_oracle::TokenOracle;
 use crate::tokenizer::ModelPrompts;
 
 mod admission;
+mod asking;
 mod candidates;
 mod choice;
+mod explain;
 mod service;
 mod shared;
 mod side;

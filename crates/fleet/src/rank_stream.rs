@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use kvasir_inventory::{Inventory, PartialReason, Slot, SlotStats, Trust};
+use kvasir_inventory::{BlockSample, Inventory, PartialReason, Slot, SlotStats, Trust};
 use kvasir_kv_events::{StatsHandle, Subscriber, Update, Witness};
 use parking_lot::Mutex;
 
@@ -78,6 +78,11 @@ impl RankStream {
     /// Sizes of its part of the inventory.
     pub(crate) fn residency(&self) -> SlotStats {
         self.inventory.stats(self.slot)
+    }
+
+    /// Up to `limit` of its blocks, none in particular.
+    pub(crate) fn sample(&self, limit: usize) -> Vec<BlockSample> {
+        self.inventory.sample(self.slot, limit)
     }
 
     /// Forgets its blocks.

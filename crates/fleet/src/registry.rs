@@ -156,6 +156,10 @@ impl Fleet {
         self.engines.iter().flat_map(|engine| engine.ranks().endpoints()).collect()
     }
 
+    pub(crate) fn inventory(&self) -> &Inventory {
+        &self.roster.shared().inventory
+    }
+
     /// Requests sent to engines and not finished, engines that left included.
     #[must_use]
     pub fn in_flight(&self) -> u64 {

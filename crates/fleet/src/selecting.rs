@@ -237,6 +237,30 @@ impl State {
         }
     }
 
+    /// What [`select`](Self::select) would choose now; nothing is kept of it.
+    pub(crate) fn foresee(
+        &self,
+        query: &Query<'_>,
+        members: &Members<'_>,
+        pairing: Option<(&Pairing, &[Cut])>,
+        now: Duration,
+    ) -> (MadeAt, Option<Decision>) {
+        let (mut selection, mut rng) = (self.selection.fork(query), self.rng.clone());
+        let mut moment = Moment { now, rng: &mut rng };
+        let decision = match pairing {
+            Some((pairing, cut)) => {
+                selection.select_pair(query, members, pairing, cut, &mut moment)
+            }
+            None => selection.select(query, members, &mut moment),
+        };
+        (self.next(now), decision)
+    }
+
+    /// The moment of the decision that comes next.
+    pub(crate) fn next(&self, now: Duration) -> MadeAt {
+        MadeAt { id: self.decisions + 1, at: now, seed: self.rng.state() }
+    }
+
     /// Keeps nothing of an endpoint that is not the pool's.
     pub(crate) fn forget_if_gone(&mut self, endpoint: &Arc<Endpoint>) {
         if self.members.contains_key(&endpoint.id()) {

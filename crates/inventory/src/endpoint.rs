@@ -15,6 +15,7 @@ use crate::terms::{EngineHash, Tier};
 use crate::tiers::TierSet;
 
 mod learn;
+mod sample;
 mod tails;
 
 /// The state of one slot.

@@ -201,6 +201,13 @@ impl Index {
         Some((*key, node.depth.saturating_add(u32::from(at.offset))))
     }
 
+    /// The tiers in which an endpoint holds a block whose place is known.
+    pub(crate) fn tiers(&self, at: At, slot: Slot) -> TierSet {
+        let runs = self.shard(at.run).runs.read();
+        let Some(node) = runs.get(at.run) else { return TierSet::default() };
+        holder::tiers_at(node.holders(), slot, at.offset)
+    }
+
     /// Looks at the run that begins with the first of `keys`; `None` when there is none.
     pub(crate) fn look<T>(
         &self,

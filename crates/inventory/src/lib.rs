@@ -31,7 +31,7 @@ mod tiers;
 mod trust;
 
 pub use self::overlap::{Overlap, Overlaps};
-pub use self::residency::{Inventory, Limits, Slot, SlotStats};
+pub use self::residency::{BlockSample, Inventory, Limits, Slot, SlotStats};
 pub use self::stored::{Applied, Group, GroupKind, Identity, StoredBlocks};
 pub use self::terms::{EngineHash, Tier};
 pub use self::trust::{AbsentReason, PartialReason, SuspectReason, Trust};

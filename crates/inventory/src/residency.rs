@@ -77,6 +77,17 @@ pub struct SlotStats {
     pub bytes: usize,
 }
 
+/// One block that an endpoint holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockSample {
+    /// Its key.
+    pub key: BlockKey,
+    /// Its distance from the start of its prompt, in blocks.
+    pub depth: u32,
+    /// Where copies of it are.
+    pub tiers: Vec<Tier>,
+}
+
 /// Residency of many endpoints.
 ///
 /// All methods may be called from many threads. The events of one endpoint are applied in the
@@ -226,6 +237,13 @@ impl Inventory {
     #[must_use]
     pub fn stats(&self, slot: Slot) -> SlotStats {
         self.on(slot, |endpoint, _| endpoint.stats()).unwrap_or_default()
+    }
+
+    /// Up to `limit` of an endpoint's blocks, which are none in particular, for people; nothing for a
+    /// slot that is not there. Takes time in proportion to `limit`, whatever the endpoint holds.
+    #[must_use]
+    pub fn sample(&self, slot: Slot, limit: usize) -> Vec<BlockSample> {
+        self.on(slot, |endpoint, shared| endpoint.sample(limit, shared)).unwrap_or_default()
     }
 
     /// Runs a call on an endpoint; `None` when there is none.

@@ -1,11 +1,13 @@
 //! One line per request, and the metrics that go with it, however the request ends.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method};
-use kvasir_fleet::{Decision, PairPlan, PrefillSide};
+use kvasir_fleet::{Decision, PairPlan, Pool, PrefillSide};
 
 use crate::fault::Fault;
+use crate::observer::{Observer, Served};
 use crate::refusal::Refusal;
 use crate::relay::Break;
 use crate::spans::{Decided, Ended, Step, Trace};
@@ -51,10 +53,16 @@ impl Outcome {
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     started: Instant,
+    /// Whether the line is written, and the request counted.
+    written: bool,
     method: Method,
     path: String,
     request_id: HeaderValue,
     outcome: Outcome,
+    /// Who else is told.
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// The pool that serves it, once that is known and somebody is told.
+    pub(crate) pool: Option<Arc<Pool>>,
     pub(crate) model: Option<String>,
     /// How far the prompt is known: `tokens`, `text` or `none`.
     pub(crate) level: &'static str,
@@ -98,10 +106,13 @@ impl AccessLog {
     pub(crate) fn begin(method: Method, path: &str, request_id: HeaderValue) -> Self {
         Self {
             started: Instant::now(),
+            written: true,
             method,
             path: path.to_owned(),
             request_id,
             outcome: Outcome::ClientLeft,
+            observer: None,
+            pool: None,
             model: None,
             level: "none",
             tokens: "not_tried",
@@ -126,6 +137,18 @@ impl AccessLog {
             usage: Usage::default(),
             trace: None,
         }
+    }
+
+    /// Of what is no request: nothing is written.
+    pub(crate) fn unwritten() -> Self {
+        let mut log = Self::begin(Method::POST, "", HeaderValue::from_static(""));
+        log.written = false;
+        log
+    }
+
+    /// Whether it is a request's.
+    pub(crate) fn is_written(&self) -> bool {
+        self.written
     }
 
     /// Notes when a sampled request came so far.
@@ -217,6 +240,31 @@ impl AccessLog {
         }
     }
 
+    fn tell(&self, took: Duration) {
+        let (Some(observer), Some(decision)) = (&self.observer, &self.decision) else { return };
+        observer.served(Served {
+            request_id: self.request_id(),
+            path: &self.path,
+            pool: self.pool.as_ref().map_or("", |pool| pool.model()),
+            model: self.model.as_deref().unwrap_or_default(),
+            endpoint: self.endpoint.as_deref(),
+            prefill_endpoint: self.prefill_endpoint.as_deref(),
+            plan: self.plan,
+            split: self.is_split(),
+            decision,
+            level: self.level,
+            tokens: self.tokens,
+            reported_cached_tokens: self.usage.cached_tokens,
+            reported_prompt_tokens: self.usage.prompt_tokens,
+            comparable: self.comparable && self.tokens == "exact",
+            attempts: self.attempts,
+            status: self.status,
+            outcome: self.outcome.as_str(),
+            first_data_ms: self.first_data.map(|(took, _)| millis(took)),
+            total_ms: millis(took),
+        });
+    }
+
     fn count(&self, took: Duration) {
         let model = self.model.clone().unwrap_or_default();
         let outcome = self.outcome.as_str();
@@ -289,8 +337,12 @@ impl AccessLog {
 
 impl Drop for AccessLog {
     fn drop(&mut self) {
+        if !self.written {
+            return;
+        }
         let took = self.started.elapsed();
         self.count(took);
+        self.tell(took);
         let decision = self.decision.as_ref();
         tracing::info!(
             target: "kvasir::access",

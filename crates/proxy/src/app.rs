@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::forwarded::ForwardedHeaders;
 use crate::keys::ClientKeys;
+use crate::observer::Observer;
 use crate::owners::Owners;
 use crate::spans::Spans;
 use crate::split::Rooms;
@@ -80,6 +81,8 @@ pub struct App {
     /// Numbers of split requests.
     pub(crate) rooms: Rooms,
     metrics_page: MetricsPage,
+    /// Who else is told of requests.
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     /// `None` where requests are not traced.
     pub(crate) spans: Option<Spans>,
 }
@@ -113,6 +116,7 @@ impl App {
             owners: Arc::default(),
             rooms: Rooms::default(),
             metrics_page,
+            observer: None,
             spans: None,
         }
     }
@@ -121,6 +125,18 @@ impl App {
     #[must_use]
     pub fn with_spans(self, spans: Option<Spans>) -> Self {
         Self { spans, ..self }
+    }
+
+    /// The same, with somebody who is told of its requests.
+    #[must_use]
+    pub fn with_observer(self, observer: Option<Arc<dyn Observer>>) -> Self {
+        Self { observer, ..self }
+    }
+
+    /// The whole metrics page.
+    #[must_use]
+    pub fn metrics_page(&self) -> String {
+        self.metrics()
     }
 
     /// Sends the spans that wait to be sent, for at most `patience`.

@@ -67,6 +67,7 @@ async fn answer_to(
     }
     let debugs = debug_token::take_out(&mut parts.headers, &now.settings);
     let mut log = AccessLog::begin(parts.method.clone(), parts.uri.path(), id.clone());
+    log.observer.clone_from(&app.observer);
     if let Some(spans) = &app.spans
         && admitted.is_ok()
     {

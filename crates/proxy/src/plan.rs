@@ -77,6 +77,18 @@ impl Plan {
         let limit = now.settings.max_body_bytes;
         let body = request_body::read(body, limit, waits(&parts.headers)).await?;
         log.note(Step::Received);
+        Self::of(app, now, parts, body, api, log).await
+    }
+
+    /// [`read`](Self::read) of a body that is there.
+    pub(crate) async fn of(
+        app: &App,
+        now: &Now,
+        parts: &Parts,
+        body: Bytes,
+        api: Option<Api>,
+        log: &mut AccessLog,
+    ) -> Result<Self, Refusal> {
         log.bytes_in = body.len() as u64;
         let (envelope, names_media) = envelope_of(app, now, parts, &body, api).await?;
         log.stream = envelope.stream;
@@ -86,6 +98,7 @@ impl Plan {
         let own = resolved.adapter.is_none().then(|| resolved.pool.model().to_owned());
         let named = own.as_deref().unwrap_or(&model);
         log.model = Some(named.to_owned());
+        log.pool = log.observer.as_ref().map(|_| Arc::clone(&resolved.pool));
         let loads = resolved.pool.prompts().loads();
         log.note(Step::Tokenising);
         let seen = Seen { api, parts, body: &body, envelope: &envelope, names_media };
@@ -260,7 +273,8 @@ impl Seen<'_> {
                 log.claim = claimed.map(|(claim, _)| claim);
                 let salt = self.envelope.cache_salt.as_deref();
                 let text = wanted_text(pool.needs());
-                let request = Asked { api, body, salt, adapted, text };
+                let learns = log.is_written();
+                let request = Asked { api, body, salt, adapted, text, learns };
                 tokenise(pool, &app.tokenizer_permits, request).await
             }
         }

@@ -133,7 +133,9 @@ impl Known {
         rendered: Prompts,
     ) -> Self {
         let Prompts { prompts, tokens: count, level, why, texts, .. } = rendered;
-        pool.note_prompt(count);
+        if asked.learns {
+            pool.note_prompt(count);
+        }
         let given = texts.iter().all(Option::is_none);
         let source = if given { Source::Body } else { Source::Local };
         let known = Self {
@@ -151,6 +153,7 @@ impl Known {
         let oracle = pool.token_oracle();
         // A salt keeps a prompt to its tenant's cache: it is shown to no other engine.
         if source == Source::Local
+            && asked.learns
             && !asked.adapted
             && asked.salt.is_none()
             && let (Some([ids]), Some(renderer)) = (known.prompts.as_deref(), renderer)
@@ -188,6 +191,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) adapted: bool,
     /// How many bytes of its text are wanted where its tokens are not known.
     pub(crate) text: usize,
+    /// Whether anything is learned of it: not where a choice is only foreseen.
+    pub(crate) learns: bool,
 }
 
 /// Tokenises a request for `pool`, if it can be done.

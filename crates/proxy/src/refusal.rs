@@ -78,6 +78,11 @@ impl Refusal {
         self.parts().code
     }
 
+    /// What is wrong, for people.
+    pub(crate) fn message(&self) -> String {
+        self.parts().message
+    }
+
     /// The whole answer.
     pub(crate) fn response(&self) -> Response<AnswerBody> {
         let Parts { status, kind, code, param, message } = self.parts();

@@ -174,6 +174,12 @@ impl FakePublisher {
         self.state().subscriptions
     }
 
+    /// Whether the last subscriber has left, and none came since.
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        self.state().left
+    }
+
     /// Waits until that many subscriptions have come since the sockets were last opened.
     ///
     /// # Panics

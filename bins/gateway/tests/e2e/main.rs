@@ -4,6 +4,7 @@
 // Helpers of tests are not test functions to clippy.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod admin;
 mod admission;
 mod answers;
 mod api_keys;

@@ -15,6 +15,8 @@
 
 mod seen;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use self::seen::Seen;
@@ -77,14 +79,15 @@ impl CacheAwareOptions {
 #[derive(Debug)]
 pub struct CacheAware {
     options: CacheAwareOptions,
-    seen: Seen,
+    /// Shared with forks, which only read and are gone before anything is learned.
+    seen: Arc<Seen>,
 }
 
 impl CacheAware {
     /// Nothing seen yet.
     #[must_use]
     pub fn new(options: CacheAwareOptions) -> Self {
-        Self { options, seen: Seen::new(options.bytes) }
+        Self { options, seen: Arc::new(Seen::new(options.bytes)) }
     }
 
     /// Bytes that what was seen takes.
@@ -155,13 +158,21 @@ impl Policy for CacheAware {
         self.holder(query, view.candidates, moment)
     }
 
+    fn fork(&self, _: &Query<'_>) -> Box<dyn Policy> {
+        Box::new(Self { options: self.options, seen: Arc::clone(&self.seen) })
+    }
+
     fn observe(&mut self, outcome: &Outcome<'_>) {
-        if outcome.answered {
-            self.seen.learn(outcome.query, outcome.endpoint);
+        if outcome.answered
+            && let Some(seen) = Arc::get_mut(&mut self.seen)
+        {
+            seen.learn(outcome.query, outcome.endpoint);
         }
     }
 
     fn forget(&mut self, endpoint: EndpointId) {
-        self.seen.forget(endpoint);
+        if let Some(seen) = Arc::get_mut(&mut self.seen) {
+            seen.forget(endpoint);
+        }
     }
 }

@@ -43,6 +43,10 @@ impl Policy for Chwbl {
         "chwbl"
     }
 
+    fn fork(&self, _: &Query<'_>) -> Box<dyn Policy> {
+        Box::new(*self)
+    }
+
     fn needs(&self) -> Needs {
         Needs { session: true, head: true, images: self.key.images, ..Needs::default() }
     }

@@ -33,6 +33,10 @@ impl Policy for ConsistentHash {
         "consistent_hash"
     }
 
+    fn fork(&self, _: &Query<'_>) -> Box<dyn Policy> {
+        Box::new(*self)
+    }
+
     fn needs(&self) -> Needs {
         Needs { session: true, head: true, images: self.key.images, ..Needs::default() }
     }

@@ -79,6 +79,10 @@ impl Policy for Latency {
         "latency"
     }
 
+    fn fork(&self, _: &Query<'_>) -> Box<dyn Policy> {
+        Box::new(*self)
+    }
+
     fn choose(
         &mut self,
         query: &Query<'_>,
@@ -102,6 +106,10 @@ impl Policy for Latency {
 impl Policy for Ttft {
     fn name(&self) -> &'static str {
         "ttft"
+    }
+
+    fn fork(&self, _: &Query<'_>) -> Box<dyn Policy> {
+        Box::new(*self)
     }
 
     fn choose(

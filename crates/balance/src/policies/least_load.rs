@@ -68,6 +68,10 @@ impl Policy for LeastLoad {
         "least_load"
     }
 
+    fn fork(&self, _: &Query<'_>) -> Box<dyn Policy> {
+        Box::new(*self)
+    }
+
     fn choose(
         &mut self,
         _: &Query<'_>,

@@ -23,6 +23,10 @@ impl Policy for LmcacheAware {
         "lmcache_aware"
     }
 
+    fn fork(&self, _: &Query<'_>) -> Box<dyn Policy> {
+        Box::new(*self)
+    }
+
     fn choose(
         &mut self,
         _: &Query<'_>,

@@ -21,6 +21,10 @@ impl Policy for PrecisePipeline {
         "precise_pipeline"
     }
 
+    fn fork(&self, _: &Query<'_>) -> Box<dyn Policy> {
+        Box::new(*self)
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
     fn choose(
         &mut self,

@@ -19,6 +19,10 @@ impl Policy for PowerOfTwo {
         "power_of_two"
     }
 
+    fn fork(&self, _: &Query<'_>) -> Box<dyn Policy> {
+        Box::new(*self)
+    }
+
     fn choose(
         &mut self,
         _: &Query<'_>,

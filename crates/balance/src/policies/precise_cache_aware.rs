@@ -117,6 +117,10 @@ impl Policy for PreciseCacheAware {
         "precise_cache_aware"
     }
 
+    fn fork(&self, _: &Query<'_>) -> Box<dyn Policy> {
+        Box::new(self.clone())
+    }
+
     fn needs(&self) -> Needs {
         Needs { blocks: true, ..Needs::default() }
     }

@@ -17,6 +17,10 @@ impl Policy for Random {
         "random"
     }
 
+    fn fork(&self, _: &Query<'_>) -> Box<dyn Policy> {
+        Box::new(*self)
+    }
+
     fn choose(
         &mut self,
         _: &Query<'_>,

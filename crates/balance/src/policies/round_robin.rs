@@ -20,6 +20,10 @@ impl Policy for RoundRobin {
         "round_robin"
     }
 
+    fn fork(&self, _: &Query<'_>) -> Box<dyn Policy> {
+        Box::new(*self)
+    }
+
     fn choose(
         &mut self,
         _: &Query<'_>,

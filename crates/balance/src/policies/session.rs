@@ -61,6 +61,10 @@ impl Policy for Session {
         Some(Choice::plain(index, reason))
     }
 
+    fn fork(&self, query: &Query<'_>) -> Box<dyn Policy> {
+        Box::new(Self { pins: self.pins.only(query.pin()) })
+    }
+
     fn observe(&mut self, outcome: &Outcome<'_>) {
         self.pins.observe(outcome);
     }

@@ -28,6 +28,10 @@ impl Policy for Weighted {
         "weighted"
     }
 
+    fn fork(&self, _: &Query<'_>) -> Box<dyn Policy> {
+        Box::new(self.clone())
+    }
+
     fn choose(
         &mut self,
         _: &Query<'_>,

@@ -8,9 +8,8 @@ mod model;
 use std::time::Duration;
 
 use kvasir_balance::{
-    Candidate, Cut, Decision, EndpointId, Exclusion, Legs, Load, Members, Moment, Outcome, PairPlan,
-    PairSelect, Pairing, PolicyKind, PolicySpec, Query, Reason, Rng, Role, SelectionSpec,
-    StickyOptions,
+    Candidate, Cut, Decision, EndpointId, Exclusion, Legs, Load, Members, Moment, PairPlan,
+    PairSelect, Pairing, PolicyKind, Query, Reason, Rng, Role, SelectionSpec,
 };
 use kvasir_inventory::{Overlap, Tier, Trust};
 

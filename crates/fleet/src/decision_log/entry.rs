@@ -111,7 +111,7 @@ impl Noted {
         }
     }
 
-    fn record(&self) -> DecisionRecord {
+    pub(crate) fn record(&self) -> DecisionRecord {
         let mut query = self.traits.query(self.prompt_tokens, self.keys.as_deref(), self.blind);
         query.prefix.tokens_per_key = self.tokens_per_key;
         let members = Members {

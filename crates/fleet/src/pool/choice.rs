@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use kvasir_balance::{Legs, Members, Miss, Note, PairPlan, Pairing, Reason};
+use kvasir_balance::{Candidate, Legs, Members, Miss, Note, PairPlan, Pairing, Reason};
 use kvasir_inventory::{Overlap, Trust};
 
 use super::Pool;
+use super::asking::Asking;
 use super::candidates::median_rate;
 use super::side::Side;
 use super::trials::Trials;
@@ -14,7 +15,6 @@ use crate::admission::NoRoom;
 use crate::decision_log::Noted;
 use crate::endpoint::Endpoint;
 use crate::evidence::Evidence;
-use crate::exclusion::Exclusion;
 use crate::load::Reservation;
 use crate::parity::{Prediction, Unjudged};
 
@@ -162,45 +162,10 @@ impl Pool {
         tried: &[Arc<Endpoint>],
         (other, legs): (Option<&Endpoint>, Legs),
     ) -> Result<Chosen, NoRoom> {
-        let (owner, from) = match legs {
-            Legs::Decode => (None, other),
-            Legs::Any | Legs::Whole => (other, None),
-        };
-        // What an engine has stored, it goes on from whatever its role.
-        let protocol = self.pool_protocol(&evidence.endpoints);
-        let pairing = if owner.is_some() { None } else { self.pairing(legs, protocol) };
-        let exclusion = |member: &Arc<Endpoint>| {
-            if tried.iter().any(|known| known.same_engine(member)) {
-                return Some(Exclusion::Tried);
-            }
-            if owner.is_some_and(|owner| !member.same_engine(owner)) {
-                return Some(Exclusion::NotOwner);
-            }
-            let card = member.card();
-            // That it serves the pool's model, the configuration says; an adapter, only the engine.
-            if card.is_none() && !self.is_called(model) {
-                return Some(Exclusion::ModelNotServed);
-            }
-            let longest = card.and_then(|card| card.longest_prompt(model));
-            if evidence.is_one_exact() && longest.is_some_and(|most| evidence.prompt_tokens > most)
-            {
-                return Some(Exclusion::ContextTooLong);
-            }
-            let has_no_part = match pairing.map(|pairing| pairing.legs) {
-                None => false,
-                Some(Legs::Whole) => !evidence.computes_nothing && self.only_fetches(member),
-                Some(Legs::Any | Legs::Decode) => !self.transfers(member, protocol),
-            };
-            let fetches_nothing =
-                |from: &Endpoint| member.engine().hand_overs().is_cut(from, member);
-            if has_no_part || from.is_some_and(fetches_nothing) {
-                return Some(Exclusion::NoTransfer);
-            }
-            self.exclusion_of(member, model, owner.is_some())
-        };
-        let excluded = |member: &Arc<Endpoint>| exclusion(member).as_ref().map(Into::into);
+        let asking = Asking::new(self, model, evidence, tried, other, legs);
+        let excluded = |member: &Arc<Endpoint>| asking.excludes(member);
         let first_attempt = tried.is_empty() || evidence.sent_nowhere;
-        self.commit(evidence, &excluded, first_attempt, pairing)
+        self.commit(evidence, &excluded, first_attempt, asking.pairing)
     }
 
     fn commit(
@@ -213,17 +178,13 @@ impl Pool {
         let keys = evidence.query_keys();
         let (tokens, blind) = (evidence.prompt_tokens, evidence.blind());
         let query = evidence.traits.query(tokens, keys.map(|keys| &**keys), blind);
-        let median_rate = median_rate(&evidence.endpoints);
         let mut exclusions: Vec<_> = evidence.endpoints.iter().map(excluded).collect();
-        let (now, clock) = (Instant::now(), self.state.selecting.now());
+        let clock = self.state.selecting.now();
         let mut state = self.state.selecting.lock();
         let mut trials = Trials::hold(&evidence.endpoints, &mut exclusions, excluded);
         self.state.selecting.note_lives(&mut state, &evidence.endpoints);
-        let candidates = self.candidates(evidence, median_rate, now, pairing.is_some());
-        if let Some(limits) = self.limits() {
-            let legs = pairing.map_or(Legs::Whole, |pairing| pairing.legs);
-            limits.exclude(&evidence.endpoints, &candidates, tokens, legs, &mut exclusions)?;
-        }
+        let (candidates, room) = self.weigh(evidence, pairing, &mut exclusions);
+        room?;
         let members = Members { candidates: &candidates, exclusions: &exclusions, first_attempt };
         let cut = self.cuts(&evidence.endpoints, pairing.as_ref());
         let pairing = pairing.as_ref().map(|pairing| (pairing, &cut[..]));
@@ -260,6 +221,23 @@ impl Pool {
         let id = selecting.log().map(|_| id);
         let decision = self.decision(id, chosen, &answers, computes.as_ref());
         Ok(Chosen { reservation, prefill, decision })
+    }
+
+    /// The candidates as they are at this moment, and whether there is room: those at their limits are
+    /// excluded. To be asked under the lock of the pool's selection.
+    pub(super) fn weigh(
+        &self,
+        evidence: &Evidence,
+        pairing: Option<Pairing>,
+        exclusions: &mut [Option<kvasir_balance::Exclusion>],
+    ) -> (Vec<Candidate>, Result<(), NoRoom>) {
+        let rate = median_rate(&evidence.endpoints);
+        let candidates = self.candidates(evidence, rate, Instant::now(), pairing.is_some());
+        let Some(limits) = self.limits() else { return (candidates, Ok(())) };
+        let legs = pairing.map_or(Legs::Whole, |pairing| pairing.legs);
+        let (members, tokens) = (&evidence.endpoints, evidence.prompt_tokens);
+        let room = limits.exclude(members, &candidates, tokens, legs, exclusions);
+        (candidates, room)
     }
 
     /// The claim on the endpoint that answers, and that on the one that computes where it is another.

@@ -31,6 +31,8 @@ pub(super) struct State {
     pub(super) last_seq: u64,
     pub(super) requests: Vec<u64>,
     pub(super) subscriptions: usize,
+    /// Whether the last subscriber has left, and none came since.
+    pub(super) left: bool,
 }
 
 pub(super) struct Server {
@@ -183,6 +185,7 @@ impl Server {
         let Some(socket) = &self.publisher else { return };
         while let Ok(message) = socket.recv_bytes(zmq::DONTWAIT) {
             self.state.subscriptions += usize::from(message.first() == Some(&1));
+            self.state.left = message.first() == Some(&0);
         }
     }
 

@@ -398,3 +398,23 @@ fn select_name(select: PairSelect) -> &'static str {
         PairSelect::E4 => "e4",
     }
 }
+
+#[test]
+fn both_sides_of_a_pair_are_foreseen() {
+    let scene = scene(&[Prefill, Prefill, Decode, Decode]);
+    let (pool, prompt) = (splitting(&scene), prompt());
+    let mut kept = Vec::new();
+    for _ in 0..6 {
+        let evidence = pool.evidence(&plain(&prompt));
+        let seen: Vec<_> = (0..3)
+            .map(|_| pool.explain("m", &evidence, None).record.choice.unwrap())
+            .map(|choice| (choice.endpoint, choice.prefill, choice.plan))
+            .collect();
+        let chosen = ask(&pool, &prompt).unwrap();
+        let prefill = chosen.decision.prefill.as_ref().map(|side| side.endpoint.name());
+        let plan = chosen.decision.plan.unwrap().as_str().to_owned();
+        let made = (chosen.reservation.endpoint().name(), prefill, plan);
+        assert_eq!(seen, [made.clone(), made.clone(), made]);
+        kept.push(chosen);
+    }
+}

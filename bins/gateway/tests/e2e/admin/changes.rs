@@ -1,0 +1,168 @@
+//! Changes to a running gateway.
+
+use kvasir_testkit::engine::{EngineConfig, FakeEngine, Model};
+use kvasir_testkit::eventually_async;
+use serde_json::{Value, json};
+
+use super::{Admin, started, with_admin};
+use crate::harness::{COMPLETIONS, Decision, Gateway, Replica, SOON, completion, ids, pool, until};
+
+fn turns(engines: &[&FakeEngine]) -> Value {
+    let mut pool = pool("tiny", engines);
+    pool["policy"] = json!("round_robin");
+    json!([pool])
+}
+
+/// Where some requests go.
+async fn seen(gateway: &Gateway) -> Vec<String> {
+    let mut seen = Vec::new();
+    for n in 0..4 {
+        let answer = gateway.post(COMPLETIONS, &completion(&ids(n, 8))).await;
+        seen.push(Decision::of(&answer).endpoint);
+    }
+    seen.sort();
+    seen.dedup();
+    seen
+}
+
+fn at(replica: &Replica) -> String {
+    format!("/api/v1/pools/tiny/endpoints/{}", replica.engine.addr())
+}
+
+async fn until_up(gateway: &Gateway, replica: &Replica) {
+    gateway.until_metric("kvasir_endpoint_up", &[("endpoint", &replica.url())], 1.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endpoint_comes_is_drained_and_goes_while_requests_are_served() {
+    let (one, two) = (Replica::start().await, Replica::start().await);
+    let (gateway, admin, file) = started(turns(&[&one.engine])).await;
+    gateway.until_learned(&[&one]).await;
+    let new = json!({"url": two.url(), "group": "late"});
+    let made = admin.ask("POST", "/api/v1/pools/tiny/endpoints", new.to_string().as_bytes()).await;
+    assert_eq!(made.status, 201, "{}", made.text());
+    let made = made.json();
+    assert_eq!((&made["origin"], &made["persisted"]), (&json!("admin"), &json!(false)));
+    assert_eq!(made["group"], "late");
+    // It is watched, its events are followed, and it gets its share.
+    gateway.until_learned(&[&two]).await;
+    assert!(!two.publisher.is_left());
+    let mut both = [one.url(), two.url()];
+    both.sort();
+    assert_eq!(seen(&gateway).await, both);
+    let patched = admin.done("PATCH", &at(&two), &json!({"weight": 30})).await;
+    assert_eq!((&patched["weight"], &patched["patched"]), (&json!(30), &json!(["weight"])));
+    // A file that is read anew takes none of it back.
+    gateway.hang_up();
+    let mut config = with_admin(turns(&[&one.engine]));
+    config["max_body_bytes"] = json!(1_000_000);
+    gateway.reload(&file, &config).await;
+    assert_eq!(admin.get(&at(&two)).await["weight"], 30);
+    let drained = admin.done("PATCH", &at(&two), &json!({"state": "drain"})).await;
+    assert_eq!((&drained["state"], &drained["why_not"]), (&json!("drain"), &json!("draining")));
+    assert_eq!(seen(&gateway).await, [one.url()]);
+    admin.done("PATCH", &at(&two), &json!({"state": null})).await;
+    assert_eq!(seen(&gateway).await, both);
+    let gone = admin.done("DELETE", &at(&two), &Value::Null).await;
+    assert_eq!(gone["deleted"], true);
+    assert_eq!(seen(&gateway).await, [one.url()]);
+    eventually_async(SOON, || two.publisher.is_left()).await;
+    assert_eq!(admin.ask("GET", &at(&two), b"").await.status, 404);
+    assert!(!one.publisher.is_left());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_comes_changes_and_goes() {
+    let one = Replica::start().await;
+    let models = vec![Model::base("org/other")];
+    let other = EngineConfig { models, ..EngineConfig::default() };
+    let other = FakeEngine::start(other).await.unwrap();
+    let (gateway, admin, _file) = started(turns(&[&one.engine])).await;
+    let made = admin.done("POST", "/api/v1/pools", &pool("org/other", &[&other])).await;
+    assert_eq!((&made["model"], &made["origin"]), (&json!("org/other"), &json!("admin")));
+    gateway.until_metric("kvasir_endpoint_up", &[("endpoint", &other.url())], 1.0).await;
+    let ask = json!({"model": "org/other", "prompt": [1, 2, 3]});
+    assert_eq!(gateway.post(COMPLETIONS, &ask).await.status, 200);
+    let place = "/api/v1/pools/org%2Fother";
+    let patched = admin.done("PATCH", place, &json!({"policy": "random"})).await;
+    assert_eq!((&patched["policy"], &patched["patched"]), (&json!("random"), &json!(["policy"])));
+    let reset = admin.done("PATCH", place, &json!({"policy": null})).await;
+    assert_eq!(reset["policy"], "latency");
+    let headers = json!({"decision_headers": false});
+    admin.done("PATCH", "/api/v1/pools/tiny", &headers).await;
+    until_up(&gateway, &one).await;
+    let answer = gateway.post(COMPLETIONS, &completion(&ids(1, 8))).await;
+    assert_eq!((answer.status, answer.head.header("x-kvasir-endpoint")), (200, None));
+    admin.done("DELETE", place, &Value::Null).await;
+    assert_eq!(gateway.post(COMPLETIONS, &ask).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_changes_are_refused_with_the_field_and_without_effect() {
+    let one = Replica::start().await;
+    let (gateway, admin, _file) = started(turns(&[&one.engine])).await;
+    gateway.until_known().await;
+    let before = admin.get("/api/v1/config").await;
+    let endpoints = "/api/v1/pools/tiny/endpoints";
+    let twice = json!({"url": one.url()}).to_string();
+    for (method, path, body, status, field) in [
+        ("POST", "/api/v1/pools", "{", 400, None),
+        ("POST", "/api/v1/pools", "[]", 400, None),
+        ("POST", "/api/v1/pools", r#"{"model": "x", "endpoints": []}"#, 422, Some("endpoints")),
+        ("POST", "/api/v1/pools", r#"{"endpoints": []}"#, 422, Some("model")),
+        ("POST", endpoints, r#"{"url": "nowhere"}"#, 422, Some("url")),
+        ("POST", endpoints, twice.as_str(), 409, Some("url")),
+        ("PATCH", "/api/v1/pools/tiny", r#"{"polcy": "random"}"#, 422, Some("polcy")),
+        ("PATCH", "/api/v1/pools/none", "{}", 404, None),
+        ("PATCH", &at(&one), r#"{"weight": -1}"#, 422, Some("weight")),
+        ("DELETE", &at(&one), "", 422, Some("endpoints")),
+        ("PATCH", "/api/v1/routing/tiny", r#"{"mode": "fast"}"#, 422, Some("mode")),
+        ("PATCH", "/api/v1/routing/tiny?tenant=acme", "{}", 422, Some("tenant")),
+        ("PATCH", "/api/v1/routing/none", "{}", 404, None),
+    ] {
+        let (found, _, of) = admin.refused(method, path, body).await;
+        assert_eq!((found, of.as_deref()), (status, field), "{method} {path} {body}");
+    }
+    let large = vec![b' '; (1 << 20) + 1];
+    let answer = admin.ask("PATCH", "/api/v1/pools/tiny", &large).await;
+    assert_eq!(answer.status, 413);
+    assert_eq!(admin.get("/api/v1/config").await, before);
+    assert_eq!(seen(&gateway).await, [one.url()]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_that_the_file_leaves_no_place_for_are_dropped_by_name() {
+    let (one, two) = (Replica::start().await, Replica::start().await);
+    let (gateway, admin, file) = started(turns(&[&one.engine, &two.engine])).await;
+    admin.done("PATCH", &at(&two), &json!({"weight": 30})).await;
+    gateway.reload(&file, &with_admin(turns(&[&one.engine]))).await;
+    let addr = two.engine.addr().to_string();
+    let is_it =
+        |line: &str| line.contains("is dropped") && line.contains(&addr) && line.contains("weight");
+    gateway.line("the change that is dropped", is_it).await;
+    gateway.reload(&file, &with_admin(turns(&[&one.engine, &two.engine]))).await;
+    assert_eq!(admin.get(&at(&two)).await["weight"], 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_at_one_time_are_made_one_after_the_other() {
+    let (one, two) = (Replica::start().await, Replica::start().await);
+    let file = crate::harness::ConfigFile::of(&with_admin(turns(&[&one.engine])));
+    let gateway = Gateway::of_file(&file).await;
+    let admin = Admin::of(&gateway).await;
+    // Several at once: one after the other, and none is lost.
+    let changes = (0..8).map(|n| {
+        let admin = admin.with(Some(super::WRITE));
+        let new = json!({"url": format!("http://127.0.0.1:{}", 2 + n)});
+        async move { admin.done("POST", "/api/v1/pools/tiny/endpoints", &new).await }
+    });
+    futures_util::future::join_all(changes).await;
+    let new = json!({"url": two.url()});
+    admin.done("POST", "/api/v1/pools/tiny/endpoints", &new).await;
+    until(SOON, || async {
+        let endpoints = admin.get("/api/v1/endpoints").await;
+        let count = endpoints["endpoints"].as_array().map_or(0, Vec::len);
+        if count == 10 { Ok(()) } else { Err(endpoints.to_string()) }
+    })
+    .await;
+}

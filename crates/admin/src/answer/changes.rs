@@ -1,0 +1,99 @@
+//! Routes that change things.
+
+use kvasir_config::{Change, DEFAULT_TENANT, RoutingMode};
+use serde_json::{Value, json};
+
+use super::{Asked, reads};
+use crate::control::{Applied, Control};
+use crate::error::ApiError;
+use crate::routes::Does;
+use crate::views;
+
+/// Makes the change a request asks for, and shows what came of it.
+pub(super) async fn change(control: &dyn Control, asked: &Asked<'_>) -> Result<Value, ApiError> {
+    let does = asked.route.does;
+    if does == Does::Reload {
+        let Applied { changes, persisted } = control.reload().await?;
+        return Ok(json!({"reloaded": true, "changes": changes, "persisted": persisted}));
+    }
+    let change = read(control, asked)?;
+    let model = change.model().unwrap_or_default().to_owned();
+    let made = match &change {
+        Change::CreateEndpoint { endpoint, .. } => {
+            endpoint.get("url").and_then(Value::as_str).map(views::authority_of)
+        }
+        Change::PatchEndpoint { endpoint, .. } => Some(endpoint.clone()),
+        _ => None,
+    };
+    let applied = control.change(change).await?;
+    let mut shown = match (does, &made) {
+        (Does::CreatePool | Does::PatchPool, _) => reads::pool(control, &model)?,
+        (Does::CreateEndpoint | Does::PatchEndpoint, Some(endpoint)) => {
+            reads::endpoint(control, &model, endpoint)?
+        }
+        (Does::PatchRouting, _) => reads::routing(control, &model, None)?,
+        _ => json!({"deleted": true}),
+    };
+    shown["persisted"] = applied.persisted.into();
+    shown["changes"] = applied.changes.into();
+    Ok(shown)
+}
+
+fn read(control: &dyn Control, asked: &Asked<'_>) -> Result<Change, ApiError> {
+    let model = asked.value(0).to_owned();
+    let endpoint = || views::authority_of(asked.value(1));
+    Ok(match asked.route.does {
+        Does::CreatePool => Change::CreatePool(asked.object()?.into()),
+        Does::PatchPool => Change::PatchPool { model, patch: asked.object()? },
+        Does::DeletePool => Change::DeletePool { model },
+        Does::CreateEndpoint => Change::CreateEndpoint { model, endpoint: asked.object()?.into() },
+        Does::PatchEndpoint => {
+            Change::PatchEndpoint { model, endpoint: endpoint(), patch: asked.object()? }
+        }
+        Does::DeleteEndpoint => Change::DeleteEndpoint { model, endpoint: endpoint() },
+        Does::PatchRouting => patch_routing(control, asked, model)?,
+        Does::DeleteRouting => {
+            check_tenant(asked.query("tenant").as_deref())?;
+            Change::DeleteRouting { model }
+        }
+        _ => return Err(ApiError::not_found("there is no such change")),
+    })
+}
+
+fn patch_routing(
+    control: &dyn Control,
+    asked: &Asked<'_>,
+    model: String,
+) -> Result<Change, ApiError> {
+    let mut patch = asked.object()?;
+    let named = match patch.remove("tenant") {
+        None => None,
+        Some(Value::String(tenant)) => Some(tenant),
+        Some(_) => return Err(ApiError::invalid("tenant", "must be a text")),
+    };
+    check_tenant(asked.query("tenant").as_deref())?;
+    check_tenant(named.as_deref())?;
+    // What E4 takes as well: the mode by its word alone is checked where the others are.
+    if let Some(Value::String(mode)) = patch.get("mode")
+        && ![RoutingMode::RoundRobin, RoutingMode::CacheAware].iter().any(|m| m.as_str() == mode)
+    {
+        let why = format!("`{mode}` is no mode; there are `round_robin` and `cache_aware`");
+        return Err(ApiError::invalid("mode", why));
+    }
+    reads::pool_place(control, &model)?;
+    Ok(Change::PatchRouting { model, patch, at: Asked::now() })
+}
+
+/// Settings are those of everybody.
+pub(super) fn check_tenant(tenant: Option<&str>) -> Result<(), ApiError> {
+    match tenant {
+        None | Some(DEFAULT_TENANT) => Ok(()),
+        Some(other) => {
+            let why = format!(
+                "settings of single tenants are not supported: `{other}` is routed as \
+                 `{DEFAULT_TENANT}` is"
+            );
+            Err(ApiError::invalid("tenant", why))
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What only the program around this crate can do.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use kvasir_config::{Change, Config, Overlay};
+use kvasir_fleet::Fleet;
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::recent::Recent;
+
+/// Something that comes later.
+pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What a gateway runs with.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The effective configuration: file, environment, flags and changes.
+    pub config: Arc<Config>,
+    /// The changes alone.
+    pub overlay: Arc<Overlay>,
+}
+
+/// A change that is in effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// What changed in the fleet, in words; empty for nothing.
+    pub changes: String,
+    /// Whether it outlives the process.
+    pub persisted: bool,
+}
+
+/// A gateway, to its control plane.
+pub trait Control: Send + Sync + 'static {
+    /// The fleet now.
+    fn fleet(&self) -> Arc<Fleet>;
+
+    /// What it runs with now.
+    fn state(&self) -> State;
+
+    /// What would be decided about a request with this body to an API's path.
+    fn explain(
+        &self,
+        path: String,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Later<Result<Value, ApiError>>;
+
+    /// Makes a change: checked, in effect, and kept where there is a store, or refused without effect.
+    /// Changes are made one after the other.
+    fn change(&self, change: Change) -> Later<Result<Applied, ApiError>>;
+
+    /// Reads the configuration file anew.
+    fn reload(&self) -> Later<Result<Applied, ApiError>>;
+
+    /// The whole metrics page.
+    fn metrics(&self) -> String;
+
+    /// What it decided lately.
+    fn recent(&self) -> Arc<Recent>;
+}

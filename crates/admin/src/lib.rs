@@ -1,0 +1,36 @@
+//! The control plane's HTTP API: a port of its own, on which an operator sees what a gateway knows and
+//! does, and changes it.
+//!
+//! A request goes: connection (bounded) → path and method ([`routes`], one table, of which the `OpenAPI`
+//! document is made) → who asks ([`auth`]: roles by bearer token, and no browser of another site) → the
+//! handler → the answer, with errors that name the field. Changes leave a line in the audit ([`audit`]).
+//!
+//! This crate shows a [`kvasir_fleet::Fleet`] and a [`kvasir_config::Config`]. What only the program can
+//! do (deciding about a request, taking up a changed configuration) it asks of [`Control`]. It knows no
+//! data plane. What a gateway decided lately comes in through [`Recent`], and what is to outlive the
+//! process goes into a [`Store`].
+
+mod answer;
+mod audit;
+mod auth;
+mod control;
+mod error;
+mod openapi;
+mod path;
+mod recent;
+mod routes;
+mod server;
+mod settings;
+mod stats;
+mod store;
+mod tls;
+mod views;
+
+pub use self::control::{Applied, Control, Later, State};
+pub use self::error::ApiError;
+pub use self::openapi::document;
+pub use self::recent::{Decided, Recent};
+pub use self::server::{Admin, AdminError, Tokens};
+pub use self::settings::{AdminSettings, TlsFiles};
+pub use self::stats::{Stats, Tally};
+pub use self::store::{Store, StoreError};

@@ -1,0 +1,355 @@
+//! Whether prompts and caches are what the gateway takes them for; for what is wrong, why and what to
+//! do about it.
+
+use std::sync::Arc;
+
+use kvasir_fleet::{
+    Endpoint, EndpointView, HashState, HitExample, Parity, ParityPart, Pool, PromptState,
+    StreamView, TokenExample, TokenState,
+};
+use kvasir_inventory::{AbsentReason, PartialReason, SuspectReason, Trust};
+use serde_json::{Map, Value, json};
+
+use super::members;
+use crate::recent::Decided;
+
+/// Used share of a cache from which on it is full.
+const FULL: f64 = 0.98;
+/// How many times longer than the median of the others first data may take.
+const SLOW_RATIO: f64 = 2.0;
+/// Answers of an endpoint that its pace is judged by.
+const MIN_ANSWERS: usize = 5;
+
+/// Something that is wrong.
+struct Problem {
+    endpoint: Option<String>,
+    cause: &'static str,
+    finding: String,
+    remedy: &'static str,
+}
+
+/// How a pool stands; `recent` are its latest decisions.
+pub(crate) fn parity(pool: &Pool, recent: &[Arc<Decided>]) -> Value {
+    let members = members(pool);
+    let views: Vec<EndpointView> = members.iter().map(|member| member.view()).collect();
+    let mut problems = Vec::new();
+    of_prompts(pool, &mut problems);
+    of_tokens(pool, &mut problems);
+    of_block_sizes(&members, &views, &mut problems);
+    for (member, view) in members.iter().zip(&views) {
+        of_endpoint(member, view, &mut problems);
+    }
+    of_pace(recent, &mut problems);
+    let problems: Vec<Value> = problems.iter().map(Problem::shown).collect();
+    json!({
+        "model": pool.model(),
+        "tokenizer": tokenizer(pool),
+        "oracles": oracles(pool),
+        "token_counts": token_counts(pool),
+        "over_predicted": over_predicted(&members),
+        "hash_contracts": hash_contracts(&members, &views),
+        "problems": problems,
+    })
+}
+
+impl Problem {
+    fn shown(&self) -> Value {
+        let Self { endpoint, cause, finding, remedy } = self;
+        json!({ "endpoint": endpoint, "cause": cause, "finding": finding, "remedy": remedy })
+    }
+}
+
+fn tokenizer(pool: &Pool) -> Value {
+    match &*pool.prompts().state() {
+        PromptState::Ready(_) => json!({"state": "ready"}),
+        PromptState::Pending => json!({"state": "pending"}),
+        PromptState::Missing(why) => json!({"state": "missing", "why": why.to_string()}),
+    }
+}
+
+fn oracles(pool: &Pool) -> Map<String, Value> {
+    let state = |part: ParityPart| pool.token_oracle().state(part).as_str();
+    ParityPart::ALL.iter().map(|part| (part.as_str().to_owned(), state(*part).into())).collect()
+}
+
+fn token_counts(pool: &Pool) -> Vec<Value> {
+    let shown = |state: TokenState| {
+        let TokenState { model, api, mismatch, equal, different, example } = state;
+        let example = example.map(|example| {
+            let TokenExample { request_id, endpoint, streamed, counted, reported } = example;
+            json!({
+                "request_id": request_id,
+                "endpoint": endpoint,
+                "stream": streamed,
+                "counted_prompt_tokens": counted,
+                "reported_prompt_tokens": reported,
+            })
+        });
+        json!({
+            "model": model,
+            "api": api,
+            "token_mismatch": mismatch,
+            "equal": equal,
+            "different": different,
+            "example": example,
+        })
+    };
+    pool.token_parity().states().into_iter().map(shown).collect()
+}
+
+fn over_predicted(members: &[Arc<Endpoint>]) -> Map<String, Value> {
+    let shown = |member: &Arc<Endpoint>| {
+        let HitExample { request_id, api, prompt_tokens, predicted, reported } =
+            member.hit_example()?;
+        let example = json!({
+            "request_id": request_id,
+            "api": api,
+            "prompt_tokens": prompt_tokens,
+            "predicted_cached_tokens": predicted,
+            "reported_cached_tokens": reported,
+        });
+        Some((member.name(), json!({ "trust": member.trust().to_string(), "example": example })))
+    };
+    members.iter().filter_map(shown).collect()
+}
+
+fn hash_contracts(members: &[Arc<Endpoint>], views: &[EndpointView]) -> Vec<Value> {
+    let of = |(member, view): (&Arc<Endpoint>, &EndpointView)| {
+        let name = member.name();
+        let shown = move |stream: &StreamView| {
+            let contract = &stream.hash_contract;
+            json!({
+                "endpoint": name,
+                "rank": stream.rank,
+                "state": contract.state.as_str(),
+                "contract": contract.contract,
+                "cause": contract.cause,
+                "blocks_checked": stream.hashes_checked,
+                "blocks_failed": stream.hashes_failed,
+            })
+        };
+        view.streams.iter().map(shown).collect::<Vec<Value>>()
+    };
+    members.iter().zip(views).flat_map(of).collect()
+}
+
+fn of_prompts(pool: &Pool, problems: &mut Vec<Problem>) {
+    if let PromptState::Missing(why) = &*pool.prompts().state() {
+        problems.push(Problem {
+            endpoint: None,
+            cause: "no_tokenizer",
+            finding: format!("prompts cannot be tokenised: {why}"),
+            remedy: "give the model's tokenizer files in `tokenizer_dir`",
+        });
+    }
+    let oracle = pool.token_oracle();
+    if oracle.state(ParityPart::Tokenizer) == Parity::Different {
+        problems.push(Problem {
+            endpoint: None,
+            cause: "wrong_tokenizer",
+            finding: "an engine's `/tokenize` gives other ids for plain text".to_owned(),
+            remedy: "use the tokenizer files of the model and revision the engine runs \
+                     (`tokenizer_dir`)",
+        });
+    } else if oracle.state(ParityPart::Template) == Parity::Different {
+        problems.push(wrong_template(
+            "an engine's `/tokenize` gives other ids for conversations, and the same for plain text"
+                .to_owned(),
+        ));
+    }
+}
+
+fn wrong_template(finding: String) -> Problem {
+    Problem {
+        endpoint: None,
+        cause: "wrong_template",
+        finding,
+        remedy: "give the engine's chat template: put the file it runs with (`--chat-template`) into \
+                 `tokenizer_dir` as `chat_template.jinja`",
+    }
+}
+
+fn of_tokens(pool: &Pool, problems: &mut Vec<Problem>) {
+    if problems.iter().any(|problem| problem.cause.starts_with("wrong_")) {
+        return;
+    }
+    for state in pool.token_parity().states().into_iter().filter(|state| state.mismatch) {
+        let example = state
+            .example
+            .map(|example| format!(", such as {} for {}", example.reported, example.counted));
+        problems.push(wrong_template(format!(
+            "engines count other prompt tokens at {} for `{}`: {} answers of {}{}",
+            state.api,
+            state.model,
+            state.different,
+            state.different + state.equal,
+            example.unwrap_or_default(),
+        )));
+    }
+}
+
+fn of_block_sizes(members: &[Arc<Endpoint>], views: &[EndpointView], problems: &mut Vec<Problem>) {
+    for (member, view) in members.iter().zip(views) {
+        let told = view.card.as_ref().and_then(|card| card.block_size);
+        if let (Some(told), Some(seen)) = (told, view.block_size)
+            && told != seen
+        {
+            problems.push(wrong_size(
+                member,
+                format!("its events have blocks of {seen} tokens, its metrics say {told}"),
+            ));
+        }
+    }
+}
+
+fn wrong_size(member: &Endpoint, finding: String) -> Problem {
+    Problem {
+        endpoint: Some(member.name()),
+        cause: "wrong_block_size",
+        finding,
+        remedy: "the events are another engine's or another cache group's: check `events` of the \
+                 endpoint, and the engine's `--block-size`",
+    }
+}
+
+fn of_endpoint(member: &Endpoint, view: &EndpointView, problems: &mut Vec<Problem>) {
+    let mut found = |cause: &'static str, finding: String, remedy: &'static str| {
+        problems.push(Problem { endpoint: Some(member.name()), cause, finding, remedy });
+    };
+    if let Some(why) = &view.unreachable {
+        found("unreachable", why.clone(), "start the engine, or mend the way to it");
+        return;
+    }
+    if view.card.as_ref().and_then(|card| card.prefix_caching) == Some(false) {
+        found(
+            "prefix_caching_off",
+            "the engine keeps no prefixes".to_owned(),
+            "start the engine with prefix caching",
+        );
+    }
+    let gaps: u64 = view.streams.iter().map(|stream| stream.gaps).sum();
+    let failed: u64 = view.streams.iter().map(|stream| stream.replay_failures).sum();
+    let lost = || format!("trust is {}; {gaps} gaps, {failed} failed replays", view.trust);
+    match view.trust {
+        Trust::Partial(PartialReason::LostBatch) => found(
+            "lost_events",
+            lost(),
+            "give the engine a replay socket (`replay`) and a longer `buffer_steps`; look for drops \
+             on the way between engine and gateway",
+        ),
+        Trust::Partial(PartialReason::JoinedLate | PartialReason::Orphans) => found(
+            "joined_late",
+            lost(),
+            "it mends itself as prompts come by; a replay socket (`replay`) mends it at once",
+        ),
+        Trust::Partial(PartialReason::ByteBudget) => found(
+            "full_inventory",
+            "blocks were given up to stay within the byte budget".to_owned(),
+            "raise `inventory.max_bytes`",
+        ),
+        Trust::Partial(PartialReason::BlocksLeftOut) | Trust::Suspect(SuspectReason::Schema) => {
+            let first = view.streams.iter().find_map(|s| s.first_schema_error.clone());
+            found(
+                "events_not_understood",
+                first.unwrap_or_else(|| "events did not describe blocks well enough".to_owned()),
+                "this engine version writes events that are not known: send a recording \
+                 (docs/bug-reports.md)",
+            );
+        }
+        Trust::Absent(AbsentReason::Disconnected | AbsentReason::Connecting) => found(
+            "no_events",
+            format!("the publisher cannot be reached: {}", view.trust),
+            "check `events` of the endpoint, the engine's publisher and firewalls between",
+        ),
+        Trust::Absent(AbsentReason::NoStream) => found(
+            "no_events",
+            "the engine publishes no events, or none are configured".to_owned(),
+            "start the engine with KV events, or set `events` of the endpoint",
+        ),
+        Trust::Absent(_) => found(
+            "no_events",
+            format!("its events cannot be followed: {}", view.trust),
+            "docs/observability.md has what each reason means",
+        ),
+        Trust::Suspect(SuspectReason::HashMismatch) => found(
+            "wrong_hash",
+            "the engine does not hash blocks as configured".to_owned(),
+            "set `identity` to the engine's algorithm and seed, or back to `tokens`",
+        ),
+        Trust::Suspect(SuspectReason::HitMismatch) => hit_mismatch(view, &mut found),
+        Trust::Suspect(_) => found(
+            "events_in_doubt",
+            format!("trust is {}", view.trust),
+            "docs/observability.md has what each reason means",
+        ),
+        Trust::Exact | Trust::CatchingUp => {}
+    }
+    if view.trust.credits() && view.kv_usage.is_some_and(|used| used >= FULL) {
+        found(
+            "full_cache",
+            format!("its KV cache is {:.0} % used", view.kv_usage.unwrap_or(0.0) * 100.0),
+            "prefixes are evicted before they are used again: more memory for the cache, more \
+             replicas, or fewer requests at a time",
+        );
+    }
+    let is_mismatch = |stream: &&StreamView| stream.hash_contract.state == HashState::Mismatch;
+    if let Some(stream) = view.streams.iter().find(is_mismatch)
+        && view.trust != Trust::Suspect(SuspectReason::HashMismatch)
+    {
+        found(
+            "wrong_hash",
+            stream.hash_contract.to_string(),
+            "blocks are known by their tokens, so that routing goes on; the events may be another \
+             engine's",
+        );
+    }
+}
+
+fn hit_mismatch(view: &EndpointView, found: &mut impl FnMut(&'static str, String, &'static str)) {
+    let is_full = view.kv_usage.is_some_and(|used| used >= FULL);
+    let (cause, remedy) = if is_full {
+        ("full_cache", "its cache is full: blocks are gone before requests arrive")
+    } else {
+        (
+            "over_predicted",
+            "its events promise more than it hits: check that `events` is this engine's publisher; \
+             `over_predicted` has an example",
+        )
+    };
+    found(cause, "the engine hits less than its events promise".to_owned(), remedy);
+}
+
+/// Endpoints whose first data takes much longer than that of the others.
+fn of_pace(recent: &[Arc<Decided>], problems: &mut Vec<Problem>) {
+    let mut times: std::collections::BTreeMap<&str, Vec<f64>> = std::collections::BTreeMap::new();
+    for one in recent {
+        if let (Some(endpoint), Some(ms)) = (&one.endpoint, one.first_data_ms) {
+            times.entry(endpoint).or_default().push(ms);
+        }
+    }
+    let medians: Vec<(&str, f64)> = times
+        .into_iter()
+        .filter(|(_, times)| times.len() >= MIN_ANSWERS)
+        .map(|(endpoint, mut times)| {
+            times.sort_by(f64::total_cmp);
+            (endpoint, times[times.len() / 2])
+        })
+        .collect();
+    for (endpoint, own) in &medians {
+        let mut others: Vec<f64> =
+            medians.iter().filter(|(other, _)| other != endpoint).map(|(_, ms)| *ms).collect();
+        others.sort_by(f64::total_cmp);
+        let Some(typical) = others.get(others.len() / 2).filter(|ms| **ms > 0.0) else { continue };
+        if *own > SLOW_RATIO * typical && own - typical > 50.0 {
+            problems.push(Problem {
+                endpoint: Some((*endpoint).to_owned()),
+                cause: "slow_replica",
+                finding: format!(
+                    "its first data takes {own:.0} ms, that of others {typical:.0} ms"
+                ),
+                remedy: "look at the engine (clocks, neighbours, batch size); give it a lower \
+                         `weight`, or drain it",
+            });
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Which keys of pools and endpoints can be changed, and how a value gets there.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::Patch;
+use crate::bounds::Wrong;
+use crate::endpoint::EndpointConfig;
+use crate::model::Config;
+use crate::pool::PoolConfig;
+
+/// The keys of a pool that can be changed.
+pub const POOL_KEYS: [&str; 7] =
+    ["policy", "fallback", "slo_ttft_ms", "decision_headers", "sticky", "shadow", "disaggregation"];
+
+/// The keys of an endpoint that can be changed.
+pub const ENDPOINT_KEYS: [&str; 4] = ["weight", "state", "role", "group"];
+
+/// Takes new values over into a patch; `null` takes a value out of it.
+pub(super) fn merge(into: &mut Patch, new: &Patch) {
+    for (key, value) in new {
+        if value.is_null() {
+            into.remove(key);
+        } else {
+            into.insert(key.clone(), value.clone());
+        }
+    }
+}
+
+/// Sets one key of a pool.
+pub(super) fn set_pool(pool: &mut PoolConfig, key: &str, value: &Value) -> Result<(), Wrong> {
+    match key {
+        "policy" => pool.policy = read(key, value)?,
+        "fallback" => pool.fallback = read(key, value)?,
+        "slo_ttft_ms" => pool.slo_ttft_ms = read(key, value)?,
+        "decision_headers" => pool.decision_headers = read(key, value)?,
+        "sticky" => pool.sticky = read(key, value)?,
+        "shadow" => pool.shadow = read(key, value)?,
+        "disaggregation" => pool.disaggregation = read(key, value)?,
+        _ => return Err(no_key(key, &POOL_KEYS)),
+    }
+    Ok(())
+}
+
+/// Sets one key of an endpoint. What an engine has once is set wherever the engine is mentioned.
+pub(super) fn set_endpoint(
+    config: &mut Config,
+    (pool, endpoint): (usize, usize),
+    key: &str,
+    value: &Value,
+) -> Result<(), Wrong> {
+    if key == "group" {
+        let found = config.pools.get_mut(pool).and_then(|pool| pool.endpoints.get_mut(endpoint));
+        if let Some(found) = found {
+            found.group = read(key, value)?;
+        }
+        return Ok(());
+    }
+    let named = config.pools.get(pool).and_then(|pool| pool.endpoints.get(endpoint));
+    let Some(authority) = named.map(|endpoint| endpoint.url.authority().clone()) else {
+        return Ok(());
+    };
+    let all = config.pools.iter_mut().flat_map(|pool| &mut pool.endpoints);
+    for mention in all.filter(|endpoint| *endpoint.url.authority() == authority) {
+        match key {
+            "weight" => mention.weight = read(key, value)?,
+            "state" => mention.state = read(key, value)?,
+            "role" => mention.role = read(key, value)?,
+            _ => return Err(no_key(key, &ENDPOINT_KEYS)),
+        }
+    }
+    Ok(())
+}
+
+/// A pool as it was given.
+pub(super) fn pool(value: &Value) -> Result<PoolConfig, Wrong> {
+    if value.get("api_key").is_some() {
+        let why = "is not taken here: name a variable (`api_key_env`) or a file (`api_key_file`)";
+        return Err(("api_key".to_owned(), why.to_owned()));
+    }
+    if let Some(Value::Array(list)) = value.get("endpoints") {
+        for (place, one) in list.iter().enumerate() {
+            endpoint(one).map_err(|(key, why)| (format!("endpoints[{place}].{key}"), why))?;
+        }
+    }
+    whole(value, &json!({"model": "m", "endpoints": []}))
+}
+
+/// An endpoint as it was given.
+pub(super) fn endpoint(value: &Value) -> Result<EndpointConfig, Wrong> {
+    whole(value, &json!({"url": "http://h:1"}))
+}
+
+/// Reads all of an object. Where that fails, the key that is to blame is the one that does not go with
+/// what is `needed` alone.
+fn whole<T: DeserializeOwned>(value: &Value, needed: &Value) -> Result<T, Wrong> {
+    let Value::Object(map) = value else {
+        return Err((String::new(), "must be a JSON object".to_owned()));
+    };
+    let error = match T::deserialize(value) {
+        Ok(whole) => return Ok(whole),
+        Err(error) => error,
+    };
+    for (key, value) in map {
+        let mut alone = needed.clone();
+        alone[key] = value.clone();
+        if let Err(error) = T::deserialize(&alone) {
+            return Err((key.clone(), error.to_string()));
+        }
+    }
+    let missing = needed
+        .as_object()
+        .and_then(|needed| needed.keys().find(|key| !map.contains_key(*key)).map(String::to_owned));
+    Err((missing.unwrap_or_default(), error.to_string()))
+}
+
+fn read<T: DeserializeOwned>(key: &str, value: &Value) -> Result<T, Wrong> {
+    T::deserialize(value).map_err(|error| (key.to_owned(), error.to_string()))
+}
+
+fn no_key(key: &str, known: &[&str]) -> Wrong {
+    (key.to_owned(), format!("cannot be changed; what can: {}", known.join(", ")))
+}

@@ -1,0 +1,222 @@
+//! What changes do to a configuration, and when they are refused.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{Config, EndpointRole, EndpointState};
+
+const FILE: &str = "
+pools:
+- model: m
+  policy: latency
+  endpoints: [{url: 'http://a:1', group: x}, {url: 'http://b:1', group: y}]
+- model: n
+  endpoints: [{url: 'http://a:1'}]
+";
+
+fn base() -> Config {
+    Config::parse("f", FILE).unwrap()
+}
+
+fn patch(value: Value) -> Patch {
+    match value {
+        Value::Object(map) => map,
+        other => panic!("{other}"),
+    }
+}
+
+fn pool_patch(model: &str, value: Value) -> Change {
+    Change::PatchPool { model: model.to_owned(), patch: patch(value) }
+}
+
+fn endpoint_patch(endpoint: &str, value: Value) -> Change {
+    let (model, endpoint) = ("m".to_owned(), endpoint.to_owned());
+    Change::PatchEndpoint { model, endpoint, patch: patch(value) }
+}
+
+fn create(model: &str, endpoint: Value) -> Change {
+    Change::CreateEndpoint { model: model.to_owned(), endpoint }
+}
+
+fn delete(endpoint: &str) -> Change {
+    Change::DeleteEndpoint { model: "m".to_owned(), endpoint: endpoint.to_owned() }
+}
+
+fn routing(value: Value) -> Change {
+    let (model, at) = ("m".to_owned(), "now".to_owned());
+    Change::PatchRouting { model, patch: patch(value), at }
+}
+
+fn all(changes: &[Change]) -> (Overlay, Config) {
+    let mut now = (Overlay::default(), base());
+    for change in changes {
+        now = now.0.with(&base(), change).unwrap_or_else(|why| panic!("{change:?}: {why}"));
+        // Kept as text and read again it is the same.
+        let text = serde_json::to_string(&now.0).unwrap();
+        assert_eq!(serde_json::from_str::<Overlay>(&text).unwrap(), now.0);
+    }
+    now
+}
+
+fn refused(overlay: &Overlay, change: &Change) -> (RefusedFor, Option<String>) {
+    let why = overlay.with(&base(), change).unwrap_err();
+    (why.why, why.field)
+}
+
+fn urls(config: &Config, pool: usize) -> Vec<String> {
+    config.pools[pool].endpoints.iter().map(|one| one.url.to_string()).collect()
+}
+
+#[test]
+fn endpoints_come_change_and_go() {
+    let (overlay, config) = all(&[
+        create("m", json!({"url": "http://c:1", "weight": 50})),
+        endpoint_patch("c:1", json!({"weight": 10})),
+        endpoint_patch("a:1", json!({"state": "drain"})),
+        delete("b:1"),
+    ]);
+    assert_eq!(urls(&config, 0), ["http://a:1", "http://c:1"]);
+    assert_eq!(config.pools[0].endpoints[1].weight, 10);
+    // An engine has one state, wherever it is mentioned.
+    assert_eq!(config.pools[0].endpoints[0].state, EndpointState::Drain);
+    assert_eq!(config.pools[1].endpoints[0].state, EndpointState::Drain);
+    assert!(overlay.made_endpoint("m", "c:1") && !overlay.made_endpoint("m", "a:1"));
+    assert_eq!(overlay.patched_endpoint("m", "a:1"), ["state"]);
+    // What was made goes without a trace; what was deleted can be made anew.
+    let (overlay, _) = overlay.with(&base(), &delete("c:1")).unwrap();
+    let (overlay, config) =
+        overlay.with(&base(), &create("m", json!({"url": "http://b:1"}))).unwrap();
+    assert_eq!(urls(&config, 0), ["http://a:1", "http://b:1"]);
+    let (overlay, config) =
+        overlay.with(&base(), &endpoint_patch("a:1", json!({"state": null}))).unwrap();
+    assert_eq!(config.pools[0].endpoints[0].state, EndpointState::Active);
+    let (_, config) = overlay.with(&base(), &delete("b:1")).unwrap();
+    assert_eq!(urls(&config, 0), ["http://a:1"]);
+}
+
+#[test]
+fn pools_come_change_and_go() {
+    let new = json!({"model": "o", "endpoints": [{"url": "http://c:1"}, {"url": "http://d:1"}]});
+    let of_new = |endpoint: &str| Change::DeleteEndpoint {
+        model: "o".to_owned(),
+        endpoint: endpoint.to_owned(),
+    };
+    let (overlay, config) = all(&[
+        Change::CreatePool(new),
+        of_new("d:1"),
+        create("o", json!({"url": "http://e:1"})),
+        of_new("e:1"),
+        pool_patch("m", json!({"slo_ttft_ms": 250.0, "policy": "random"})),
+        pool_patch("m", json!({"policy": null})),
+        Change::DeletePool { model: "n".to_owned() },
+    ]);
+    let models: Vec<&str> = config.pools.iter().map(|pool| pool.model.as_str()).collect();
+    assert_eq!(models, ["m", "o"]);
+    assert_eq!(urls(&config, 1), ["http://c:1"]);
+    assert_eq!(config.pools[0].slo_ttft_ms, Some(250.0));
+    assert_eq!(config.pools[0].policy, base().pools[0].policy);
+    assert_eq!(overlay.patched_pool("m"), ["slo_ttft_ms"]);
+    let gone = Change::DeletePool { model: "o".to_owned() };
+    let (overlay, _) = overlay.with(&base(), &gone).unwrap();
+    assert!(!overlay.pools.contains_key("o"));
+    let last = Change::DeletePool { model: "m".to_owned() };
+    assert_eq!(refused(&overlay, &last).0, RefusedFor::Invalid);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_field() {
+    use RefusedFor::{Conflict, Invalid, NotFound};
+    let pool = |value: Value| Change::CreatePool(value);
+    let one = json!([{"url": "http://c:1"}]);
+    for (change, why, field) in [
+        (pool_patch("q", json!({})), NotFound, None),
+        (delete("q:1"), NotFound, None),
+        (pool_patch("m", json!({"modle": 1})), Invalid, Some("modle")),
+        (pool_patch("m", json!({"policy": "best"})), Invalid, Some("policy")),
+        (pool_patch("m", json!({"slo_ttft_ms": -1.0})), Invalid, Some("slo_ttft_ms")),
+        (endpoint_patch("a:1", json!({"weight": 1_000_000})), Invalid, Some("weight")),
+        (endpoint_patch("a:1", json!({"weight": "much"})), Invalid, Some("weight")),
+        (endpoint_patch("a:1", json!({"url": "http://x:1"})), Invalid, Some("url")),
+        (create("m", json!({"url": "http://a:1"})), Conflict, Some("url")),
+        (create("m", json!({"url": "ftp://a:1"})), Invalid, Some("url")),
+        (create("m", json!({"url": "http://c:1", "rnk": 1})), Invalid, Some("rnk")),
+        (create("m", json!({"weight": 1})), Invalid, Some("url")),
+        (create("n", json!({"url": "http://b:1", "weight": 7})), Invalid, Some("weight")),
+        (pool(json!({"model": "m", "endpoints": one})), Conflict, Some("model")),
+        (pool(json!({"model": "o", "endpoints": []})), Invalid, Some("endpoints")),
+        (pool(json!({"model": "o"})), Invalid, Some("endpoints")),
+        (pool(json!({"model": 7, "endpoints": one})), Invalid, Some("model")),
+        (pool(json!({"model": "o", "endpoints": [{"url": 1}]})), Invalid, Some("endpoints[0].url")),
+        (pool(json!({"model": "o", "api_key": "s", "endpoints": one})), Invalid, Some("api_key")),
+        (routing(json!({"mode": "fastest"})), Invalid, Some("mode")),
+        (routing(json!({"slo_latency_ms": 0.0})), Invalid, Some("slo_latency_ms")),
+        (routing(json!({"disaggregate": true})), Invalid, Some("prefill_pool")),
+        (routing(json!({"disaggregate": true, "prefill_pool": "x"})), Invalid, Some("decode_pool")),
+        (
+            routing(json!({"disaggregate": true, "prefill_pool": "x", "decode_pool": "z"})),
+            Invalid,
+            Some("decode_pool"),
+        ),
+        (Change::DeleteRouting { model: "m".to_owned() }, NotFound, None),
+    ] {
+        let found = refused(&Overlay::default(), &change);
+        assert_eq!(found, (why, field.map(str::to_owned)), "{change:?}");
+    }
+}
+
+#[test]
+fn routing_settings_are_patched_and_begin_as_round_robin() {
+    let (overlay, config) = all(&[routing(json!({"slo_latency_ms": 500.0}))]);
+    assert_eq!(overlay.routing("m").unwrap().mode, RoutingMode::RoundRobin);
+    assert_eq!(config.pools[0].policy.name(), "round_robin");
+    assert_eq!(config.pools[0].slo_ttft_ms, Some(500.0));
+    let more = routing(json!({"mode": "cache_aware"}));
+    let (overlay, config) = overlay.with(&base(), &more).unwrap();
+    assert_eq!(overlay.routing("m").unwrap().slo_latency_ms, Some(500.0));
+    assert_eq!(config.pools[0].policy.name(), "precise_cache_aware");
+    let back = Change::DeleteRouting { model: "m".to_owned() };
+    let (overlay, config) = overlay.with(&base(), &back).unwrap();
+    assert!(overlay.is_empty());
+    assert_eq!(config, base());
+}
+
+#[test]
+fn groups_become_the_sides_of_a_pool() {
+    let file = FILE.replace("- model: n\n  endpoints: [{url: 'http://a:1'}]\n", "");
+    let base = Config::parse("f", &file).unwrap();
+    let split = json!({"disaggregate": true, "prefill_pool": "x", "decode_pool": "y"});
+    let (overlay, config) = Overlay::default().with(&base, &routing(split)).unwrap();
+    let roles: Vec<_> = config.pools[0].endpoints.iter().map(|one| one.role).collect();
+    assert_eq!(roles, [EndpointRole::Prefill, EndpointRole::Decode]);
+    assert!(config.pools[0].splits().is_some());
+    let (_, config) = overlay.with(&base, &routing(json!({"disaggregate": false}))).unwrap();
+    assert!(config.pools[0].splits().is_none());
+}
+
+#[test]
+fn what_the_file_does_not_have_any_more_is_dropped_by_name() {
+    let (overlay, _) = all(&[
+        endpoint_patch("b:1", json!({"weight": 10})),
+        create("m", json!({"url": "http://c:1"})),
+        pool_patch("n", json!({"policy": "random"})),
+        routing(json!({"mode": "cache_aware"})),
+    ]);
+    let file =
+        "pools: [{model: m, endpoints: [{url: 'http://a:1'}, {url: 'http://c:1', weight: 3}]}]";
+    let newer = Config::parse("f", file).unwrap();
+    let (config, dropped) = newer.with_overlay(&overlay);
+    let named: Vec<String> = dropped.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        named,
+        [
+            "pool `m`, endpoint b:1, `weight`: there is no such endpoint",
+            "pool `m`, endpoint c:1, made: the configuration has such an endpoint itself",
+            "pool `n`, `policy`: there is no such pool",
+        ]
+    );
+    assert_eq!(config.pools[0].endpoints[1].weight, 3);
+    assert_eq!(config.pools[0].policy.name(), "precise_cache_aware");
+    let kept = overlay.without(&dropped);
+    assert_eq!(newer.with_overlay(&kept), (config, Vec::new()));
+    assert!(kept.pools.is_empty() && kept.routing("m").is_some());
+}

@@ -1,0 +1,28 @@
+//! A few of an endpoint's blocks, for people.
+
+use super::{Endpoint, Shared};
+use crate::residency::BlockSample;
+use crate::terms::Tier;
+
+/// Handles that are looked at for each block that is wanted: those of blocks that went away are passed
+/// over.
+const LOOKED_AT: usize = 16;
+
+impl Endpoint {
+    /// Some of its resident blocks, those nearest to the starts of prompts first.
+    pub(crate) fn sample(&self, limit: usize, shared: Shared<'_>) -> Vec<BlockSample> {
+        let handles = self.handles.iter().take(limit.saturating_mul(LOOKED_AT));
+        let resident = handles.filter(|(_, _, depth)| depth.is_some()).filter_map(|(_, at, _)| {
+            let tiers = shared.index.tiers(at, shared.slot);
+            let (key, depth) = shared.index.block(at)?;
+            let tiers: Vec<Tier> =
+                Tier::ALL.into_iter().filter(|tier| tiers.contains(*tier)).collect();
+            (!tiers.is_empty()).then_some(BlockSample { key, depth, tiers })
+        });
+        let mut found: Vec<BlockSample> = resident.collect();
+        found.sort_by_key(|sample| (sample.depth, sample.key.0));
+        found.dedup_by_key(|sample| sample.key.0);
+        found.truncate(limit);
+        found
+    }
+}
