@@ -31,7 +31,11 @@ fn an_idle_split_fleet_takes_its_prefill_its_transfer_and_its_steps() {
     let mut slow = split(0, 1, 1);
     slow.split =
         Split { transfer_time: Duration::from_millis(40), transfer_rate: 2_000.0, ..slow.split };
-    close(play_one(&asks(), &slow, "latency").ttft_ms.mean, first - 10.0 + 540.0);
+    close(play_one(&asks(), &slow, "round_robin").ttft_ms.mean, first - 10.0 + 540.0);
+    // So slow that computing it anew is quicker: the decode engine does.
+    let report = play_one(&asks(), &slow, "latency");
+    assert_eq!(report.plans, Plans { decode_holds: 1, ..Plans::default() });
+    close(report.ttft_ms.mean, 1_010.5);
 }
 
 #[test]
@@ -60,38 +64,41 @@ fn prompts_do_not_delay_answers_of_others_where_they_are_split() {
     let unified = play_one(&requests(), &whole, "latency");
     let apart = play_one(&requests(), &split(0, 1, 1), "latency");
     assert_eq!((unified.answered, apart.answered), (2, 2));
-    // One of 200 gaps is that of the prompt: 10 + 4,001 ms.
-    close(unified.tpot_ms.p99, (198.0 * 11.0 + 4_011.0) / 199.0);
-    assert!((unified.itl_ms.mean - (199.0 * 11.0 + 4_011.0) / 200.0).abs() < 1.0);
+    // One gap is that of the prompt, 10 + 4,001 ms; another, 12 ms, that of both answers together.
+    let gaps = 197.0 * 11.0 + 4_011.0 + 12.0;
+    close(unified.tpot_ms.p99, gaps / 199.0);
+    close(unified.itl_ms.mean, (gaps + 12.0) / 200.0);
     assert!(apart.itl_ms.p99 < 13.1, "{:?}", apart.itl_ms);
 }
 
 #[test]
 fn every_request_is_answered_in_full_whatever_the_fleet() {
+    const REQUESTS: usize = 40;
+    let all = REQUESTS as u64;
     for synthetic in Synthetic::ALL {
-        let requests = synthetic.generate(60, 11);
+        let requests = synthetic.generate(REQUESTS, 11);
         let tokens: u64 =
             requests.requests.iter().map(|asked| u64::from(asked.output_tokens)).sum();
         let prompts: u64 = requests.requests.iter().map(Asked::prompt_tokens).sum();
         let options = Options { time_scale: 6.0, gateways: 2, ..Options::default() };
         let fleets = [(4, 0, 0), (0, 2, 2), (0, 3, 1), (2, 1, 1), (0, 0, 4), (0, 1, 3)];
         let fleets = fleets.map(|(unified, prefill, decode)| Fleet { unified, prefill, decode });
-        let names = ["latency", "ttft", "round_robin", "precise_cache_aware", "cache_aware"];
+        let names = ["latency", "round_robin", "precise_cache_aware"];
         let policies = names.map(policy);
         let comparison =
             simulate_fleets(&requests, &options, &fleets, &policies, &mut |_| {}).unwrap();
         assert_eq!(comparison.policies.len(), fleets.len() * policies.len());
         for report in &comparison.policies {
             let (fleet, plans) = (report.fleet, report.plans);
-            assert_eq!(report.answered, 60, "{synthetic} {fleet} {}", report.policy);
+            assert_eq!(report.answered, all, "{synthetic} {fleet} {}", report.policy);
             assert_eq!(report.answer_tokens, tokens, "{synthetic} {fleet} {}", report.policy);
             let served = plans.split + plans.decode_holds + plans.unified + plans.no_prefill;
-            assert_eq!(served, if fleet.splits() { 60 } else { 0 }, "{fleet}: {plans:?}");
+            assert_eq!(served, if fleet.splits() { all } else { 0 }, "{fleet}: {plans:?}");
             assert_eq!(plans.no_prefill > 0, fleet.splits() && fleet.prefill == 0, "{fleet}");
             // What was not found was computed once, and the last token of a prompt that travelled again.
             let computed = prompts as f64 * (1.0 - report.token_hit_rate) + plans.split as f64;
             assert!((report.work_tokens as f64 - computed).abs() < 0.5, "{fleet} {report:?}");
-            assert_eq!(report.requests_by_replica.iter().sum::<u64>(), 60 + plans.split);
+            assert_eq!(report.requests_by_replica.iter().sum::<u64>(), all + plans.split);
             let HandOvers { leases_expired, leases_left, .. } = report.hand_overs;
             assert_eq!((leases_expired, leases_left), (0, 0), "{fleet}");
         }
@@ -148,32 +155,34 @@ fn engines_that_are_killed_lose_requests_and_leave_no_lease_behind() {
         let last = asked(60.0, &[(1_000, 800)], 1);
         workload((0..60).map(one).chain([last]).collect())
     };
+    let mut expired = 0;
     for policy in ["latency", "round_robin"] {
         let report = play_one(&requests(), &options, policy);
+        expired += report.hand_overs.leases_expired;
         let ends = report.answered + report.cut_off + report.failed + report.refused;
         assert_eq!(ends, 61, "{policy}");
         assert!(report.cut_off > 0 && report.retries > 0, "{policy}: {report:?}");
         assert!(report.answered > 30, "{policy}: {report:?}");
         assert_eq!(report.refused, 0, "{policy}");
         assert_eq!(report.hand_overs.leases_left, 0, "{policy}");
-        assert!(report.hand_overs.leases_expired > 0, "{policy}: {report:?}");
     }
+    assert!(expired > 0);
 }
 
 #[test]
-fn a_lease_that_is_too_short_is_computed_anew_elsewhere() {
+fn a_lease_that_is_too_short_is_no_good_anywhere() {
     let mut options = split(0, 1, 2);
     options.split.lease = Duration::from_millis(20);
     options.split.transfer_rate = 10_000.0;
     // Fetching takes 105 ms: both attempts come too late.
-    let report = play_one(&workload(vec![asked(0.0, &[(1, 1_000)], 2)]), &options, "latency");
+    let report = play_one(&workload(vec![asked(0.0, &[(1, 1_000)], 2)]), &options, "round_robin");
     assert_eq!((report.failed, report.hand_overs.leases_expired), (1, 2));
 }
 
 #[test]
 fn transfers_nobody_told_of_are_learned() {
     // 500 tokens a second are no faster than computing: what decode engines can compute they should.
-    let one = |n: u32| asked(f64::from(n) * 3.0, &[(u64::from(n), 1_000)], 2);
+    let one = |n: u32| asked(f64::from(n) * 15.0, &[(u64::from(n), 4_000)], 2);
     let requests = workload((0..60).map(one).collect());
     let mut options = split(0, 1, 1);
     options.split.transfer_rate = 500.0;
