@@ -31,7 +31,7 @@ pub(crate) use self::record::RecordArgs;
 pub(crate) use self::replay::ReplayArgs;
 pub(crate) use self::residency::ResidencyArgs;
 pub(crate) use self::sim_pd::SimPdArgs;
-pub(crate) use self::simulate::SimulateArgs;
+pub(crate) use self::simulate::{SimulateArgs, seconds};
 
 /// Kvasir's tool for operators.
 #[derive(Debug, Parser)]

@@ -8,13 +8,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use kvasir_engine_sim::CostModel;
 use kvasir_sim::{
-    Comparison, Engines, LogError, News, Options, Progress, Saturation, SaturationState, SimPolicy,
-    Tenants, Workload, conformance, csv, find_saturation, json, plot, simulate, simulate_logged,
-    table,
+    Comparison, Engines, Fleet, LogError, News, Options, Progress, Saturation, SaturationState,
+    SimPolicy, Tenants, Workload, conformance, csv, find_saturation, json, plot, simulate_fleets,
+    simulate_logged, table,
 };
 
 use crate::Ended;
-use crate::args::SimulateArgs;
+use crate::args::{SimulateArgs, seconds};
 use crate::live_line::{LiveLine, bar};
 
 /// Requests of a made-up workload, unless told.
@@ -42,17 +42,21 @@ fn compare(args: &SimulateArgs) -> Result<()> {
     if let Some(twice) = policies.iter().enumerate().find(|(at, p)| policies[..*at].contains(p)) {
         bail!("--policies: `{}` is there twice", twice.1.name());
     }
+    let fleets = &args.fleets();
+    if let Some(twice) = fleets.iter().enumerate().find(|(at, f)| fleets[..*at].contains(f)) {
+        bail!("--split: `{}` is there twice", twice.1);
+    }
     let workload = workload(args)?;
     let mut options = options(args, workload.block_size);
     let mut line = LiveLine::new(REDRAW);
     if args.find_saturation {
-        let found =
-            policies.iter().map(|policy| saturation(&workload, &options, policy, &mut line));
-        return write(&saturations(&found.collect::<Result<Vec<_>>>()?, args.json));
+        return write(&saturations(&all_saturations(&workload, &options, args, &mut line)?, args));
     }
     if let Some(load) = args.load {
         let round_robin = SimPolicy::from(kvasir_balance::PolicyKind::RoundRobin);
-        let full = saturation(&workload, &options, &round_robin, &mut line)?;
+        let unified = options.fleet().replicas();
+        let whole = options.with_fleet(Fleet { unified, ..Fleet::default() });
+        let full = saturation(&workload, &whole, &round_robin, &mut line)?;
         options.time_scale = full_load(&full)? * load;
     }
     let mut show = |progress: Progress<'_>| draw(&mut line, progress, "");
@@ -61,9 +65,12 @@ fn compare(args: &SimulateArgs) -> Result<()> {
             let [policy] = &policies[..] else {
                 bail!("--decisions: give one policy in --policies")
             };
+            if fleets.len() > 1 {
+                bail!("--decisions: give one fleet in --split")
+            }
             logged(path, &workload, &options, policy, &mut show)?
         }
-        None => simulate(&workload, &options, policies, &mut show)?,
+        None => simulate_fleets(&workload, &options, fleets, policies, &mut show)?,
     };
     line.clear();
     if let Some(path) = &args.plot {
@@ -113,9 +120,9 @@ fn workload(args: &SimulateArgs) -> Result<Workload> {
 fn options(args: &SimulateArgs, block_size: usize) -> Options {
     let mut cost = CostModel::MID_GPU;
     args.engines.cost.iter().for_each(|(part, seconds)| part.set(&mut cost, *seconds));
-    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-    Options {
-        replicas: args.replicas,
+    let first = args.fleets().first().copied().unwrap_or_default();
+    let options = Options {
+        split: args.hand_over(),
         gateways: args.gateways,
         time_scale: args.time_scale,
         seed: args.seed,
@@ -139,7 +146,26 @@ fn options(args: &SimulateArgs, block_size: usize) -> Options {
             ..News::default()
         },
         restarts: args.restarts.clone(),
+        ..Options::default()
+    };
+    options.with_fleet(first)
+}
+
+/// Of every policy in every fleet.
+fn all_saturations(
+    workload: &Workload,
+    options: &Options,
+    args: &SimulateArgs,
+    line: &mut LiveLine,
+) -> Result<Vec<Saturation>> {
+    let mut found = Vec::new();
+    for fleet in args.fleets() {
+        let options = options.with_fleet(fleet);
+        for policy in args.policies() {
+            found.push(saturation(workload, &options, &policy, line)?);
+        }
     }
+    Ok(found)
 }
 
 fn saturation(
@@ -172,22 +198,28 @@ fn full_load(found: &Saturation) -> Result<f64> {
     }
 }
 
-fn saturations(found: &[Saturation], as_json: bool) -> String {
-    if as_json {
+fn saturations(found: &[Saturation], args: &SimulateArgs) -> String {
+    let fleets = args.fleets();
+    let by_fleet = fleets.len() > 1 || fleets.iter().any(|fleet| fleet.splits());
+    let name = |found: &Saturation| match by_fleet {
+        true => format!("{} {}", found.policy.name(), found.fleet),
+        false => found.policy.name(),
+    };
+    if args.json {
         let policies = found.iter().map(|found| {
             let numbers = serde_json::json!({
                 "state": found.state.as_str(),
                 "time_scale": found.time_scale,
                 "requests_per_second": found.requests_per_second,
             });
-            (found.policy.name(), numbers)
+            (name(found), numbers)
         });
         let policies: serde_json::Map<_, _> = policies.collect();
         return format!("{:#}\n", serde_json::json!({ "saturation": policies }));
     }
     let lines = found.iter().map(|found| {
-        let Saturation { policy, state, time_scale, requests_per_second, .. } = found;
-        let name = policy.name();
+        let Saturation { state, time_scale, requests_per_second, .. } = found;
+        let name = name(found);
         let bound = match state {
             SaturationState::Measured => "",
             SaturationState::AboveRange => "not found, above ",
@@ -207,6 +239,8 @@ fn write(text: &str) -> Result<()> {
 
 /// How far a policy is.
 fn draw(line: &mut LiveLine, progress: Progress<'_>, note: &str) {
-    let Progress { policy, ended, requests, .. } = progress;
-    line.draw(|| format!("{:<20}{} {ended}/{requests}{note}", policy.name(), bar(ended, requests)));
+    let Progress { policy, fleet, ended, requests, .. } = progress;
+    let fleet = if fleet.splits() { format!(" {fleet}") } else { String::new() };
+    let name = policy.name() + &fleet;
+    line.draw(|| format!("{name:<20}{} {ended}/{requests}{note}", bar(ended, requests)));
 }

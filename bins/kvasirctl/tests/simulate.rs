@@ -56,9 +56,34 @@ fn policies_with_options_have_names_of_their_own() {
     assert!(spills(names[0]) > 0 && spills(names[1]) == 0, "{value}");
     let csv = text(&simulate(&format!("{all} --csv")).stdout);
     let columns = |line: &str| line.split(',').count();
-    assert!(csv.lines().all(|line| columns(line) == columns("a,".repeat(27).as_str())), "{csv}");
+    assert!(csv.lines().all(|line| columns(line) == columns("a,".repeat(40).as_str())), "{csv}");
     let twice = simulate(&format!("{common} --policies {precise} --policies {precise}"));
     assert!(text(&twice.stderr).contains("`precise_cache_aware(blend=off)` is there twice"));
+}
+
+#[test]
+fn fleets_are_compared() {
+    let common = "--workload agent --requests 60 --time-scale 8 --policies latency";
+    let fleets = "--split 8,4:4 --split 2:2+4 --transfer-ms 2 --transfer-tokens-per-s 50000";
+    let json = simulate(&format!("{common} {fleets} --json"));
+    assert!(json.status.success(), "{}", text(&json.stderr));
+    assert_eq!(simulate(&format!("{common} {fleets} --json")).stdout, json.stdout);
+    let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let of = |fleet: &str| &value["fleets"][fleet]["policies"]["latency"];
+    for fleet in ["8", "4:4", "2:2+4"] {
+        assert_eq!(of(fleet)["answered"], 60);
+        assert_eq!(of(fleet)["hand_overs"]["leases_left"], 0);
+        assert_eq!(of(fleet)["answer_tokens"], of("8")["answer_tokens"]);
+    }
+    assert!(of("4:4")["plans"]["split"].as_u64().unwrap() > 0);
+    // Nothing else changes where nothing is split.
+    let alone = simulate(&format!("{common} --json"));
+    let alone: serde_json::Value = serde_json::from_slice(&alone.stdout).unwrap();
+    assert_eq!(&alone["policies"]["latency"], of("8"));
+    let table = text(&simulate(&format!("{common} {fleets}")).stdout);
+    assert!(table.contains("ITL p50") && table.contains("\nlatency 4:4: split "), "{table}");
+    let csv = text(&simulate(&format!("{common} {fleets} --csv")).stdout);
+    assert_eq!(csv.lines().filter(|line| line.contains(",2:2+4,")).count(), 1, "{csv}");
 }
 
 #[test]
@@ -87,6 +112,12 @@ fn bad_input_is_said_and_where() {
         (unknown_load.as_str(), "--load: round_robin does not keep up even with arrivals 0.015625"),
         ("--workload rag --replicas 0", "replicas is 0: expected 1 to 4096"),
         ("--workload rag --policies latency,latency", "`latency` is there twice"),
+        ("--workload rag --split 4:4,2:2+4,4:4", "--split: `4:4` is there twice"),
+        ("--workload rag --split 4:0", "fleet 4:0: there is no unified and no decode replica"),
+        (
+            "--workload rag --split 1:1 --policies lmetric",
+            "`lmetric` is not a policy of Kvasir's own",
+        ),
         ("--workload rag --cache-tokens 1000", "the smallest cache holds"),
     ] {
         let output = simulate(args);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kvasir_balance::record::{DecisionRecord, Line, Made, OutcomeRecord, Start};
-use kvasir_balance::{Decision, Members, Needs, Outcome, Prefix, Query};
+use kvasir_balance::{Decision, Members, Needs, Outcome, Pairing, Prefix, Query};
 
 use crate::compare::Progress;
 use crate::options::{Options, OptionsError};
@@ -54,14 +54,14 @@ pub fn simulate_logged(
     }
     options.validate(workload.longest())?;
     let prepared = Prepared::new(workload, options.engine.block_size);
-    let requests = workload.requests.len();
-    let mut note = |ended| progress(Progress { policy, place: 0, ended, requests });
+    let (requests, fleet) = (workload.requests.len(), options.fleet());
+    let mut note = |ended| progress(Progress { policy, fleet, place: 0, ended, requests });
     let mut world = World::new(options, &prepared, policy)?;
     let sink = Sink(Arc::new(Mutex::new(State { log: open()?, failed: None })));
     world.log_to(&sink);
     let outcome = world.run(&mut note);
     sink.end()?;
-    let reports = vec![PolicyReport::new(policy, &prepared, &outcome)];
+    let reports = vec![PolicyReport::new(policy, fleet, &prepared, &outcome)];
     Ok(Comparison::new(workload, options, prepared.ideal_hit_rate, reports))
 }
 
@@ -122,13 +122,15 @@ impl DecisionLog {
         (id, now, seed): (u64, Duration, u64),
         query: &Query<'_>,
         members: &Members<'_>,
+        pairing: Option<&Pairing>,
         decision: Option<&Decision>,
     ) {
         let made = Made { id, request_id: None, at_us: micros(now), waited_ms: None, seed };
         // As in the gateway: there may be thousands.
         let keys = if self.needs.keys { query.prefix.keys } else { &[] };
         let query = Query { prefix: Prefix { keys, ..query.prefix }, ..*query };
-        let record = DecisionRecord::new(made, &query, members, &self.names, decision);
+        let record = DecisionRecord::new(made, &query, members, &self.names, decision)
+            .split_by(pairing.copied());
         self.sink.write(&Line::Decision(record));
     }
 

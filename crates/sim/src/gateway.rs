@@ -1,54 +1,31 @@
 //! A gateway in the simulation: it knows of the engines what a real one knows, late and at times
 //! not at all, by the real one's code for events, residency, trust and estimates.
 
+mod claim;
 mod follow;
+mod member;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use kvasir_balance::{
-    Candidate, DEFAULT_PROMPT_TOKENS, EndpointId, Exclusion, Load, Members, Outcome, PrefillRate,
-    Prefix, Query, RecentWork, even_out, expected_rate, fetch_rate, foreign_waiting, median_rate,
-    next_typical_prompt,
+    Candidate, DEFAULT_PROMPT_TOKENS, EndpointId, Exclusion, Members, PairPlan, Pairing,
+    PrefillRate, Prefix, Query, RecentWork, even_out, median_rate, next_typical_prompt,
 };
-use kvasir_fleet::pending::{Chain, PendingClaim, PendingPrefixes, PromptKeys};
+use kvasir_fleet::pending::{Chain, PendingPrefixes, PromptKeys};
 use kvasir_fleet::{BlockIdentity, EngineCard, Picture};
-use kvasir_inventory::{Inventory, Limits, Trust};
+use kvasir_inventory::{Inventory, Limits};
 
+pub(crate) use self::claim::Reservation;
+use self::claim::{Part, Wanted};
+pub(crate) use self::follow::{Clock, Following, Wants};
+use self::member::{Common, Member};
+pub(crate) use self::member::{Extra, Seat, Signals};
 use crate::decisions::Sink;
+use crate::options::Split;
 use crate::policies::{Player, SimPolicy, eligible};
 use crate::prepared::Prepared;
 use crate::queue::Time;
-
-pub(crate) use self::follow::{Clock, Following, Wants};
-
-/// An engine's own account of its load, as last read.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Signals {
-    pub(crate) running: Option<f64>,
-    pub(crate) waiting: Option<f64>,
-    pub(crate) kv_usage: Option<f64>,
-    /// Requests of this gateway that were there when it was read.
-    pub(crate) own_in_flight: u32,
-}
-
-/// One engine, as one gateway sees it.
-#[derive(Debug)]
-pub(crate) struct Member {
-    id: EndpointId,
-    pub(crate) following: Following,
-    /// Its capacity weight, as configured.
-    weight: u32,
-    card: EngineCard,
-    in_flight: u32,
-    queued_prefill_tokens: u64,
-    /// Prompt tokens of the requests in flight.
-    prompt_tokens: u64,
-    rate: PrefillRate,
-    recent: RecentWork,
-    signals: Signals,
-    reachable: bool,
-}
 
 /// A gateway.
 #[derive(Debug)]
@@ -59,80 +36,53 @@ pub(crate) struct Gateway {
     clock: Clock,
     pub(crate) members: Vec<Member>,
     player: Player,
+    /// How requests are split, where any engine has a role, and how fast prompts are taken to travel.
+    pairing: Option<Pairing>,
+    transfer: (Duration, f64),
     typical_prompt: u64,
 }
 
-/// A request's claim on an engine.
+/// The engines chosen for a request, and the claims on them.
 #[derive(Debug)]
-pub(crate) struct Reservation {
-    pub(crate) replica: u16,
-    /// The decision's number.
-    decision: u64,
-    /// Tokens the engine is expected to find.
+pub(crate) struct Chosen {
+    /// On the one that answers.
+    pub(crate) answers: Reservation,
+    /// On the one that computes the prompt, where that is another.
+    pub(crate) prefill: Option<Reservation>,
+    pub(crate) plan: Option<PairPlan>,
+    /// Tokens that the engine that computes is expected to find.
     pub(crate) predicted: u32,
     /// Whether another engine was known to hold more, or to be computing it.
     pub(crate) spilled: bool,
-    prefill_tokens: u64,
-    prompt_tokens: u64,
-    queued: bool,
-    alone: bool,
-    measured: bool,
-    since: Time,
-    /// The prompt, as long as others can count on its being computed there.
-    pending: Option<PendingClaim>,
-    keys: Arc<PromptKeys>,
-    /// Whether the policy knows how it went.
-    told: bool,
-}
-
-/// What peers' policies look at besides [`FleetView`].
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Extra {
-    /// Requests waiting at the engine, as last read.
-    pub(crate) waiting: f64,
-    /// Used part of its cache, as last read.
-    pub(crate) kv_usage: f64,
-    /// Prompt tokens of the gateway's own requests in flight there.
-    pub(crate) prompt_tokens: u64,
 }
 
 impl Gateway {
-    /// A gateway before engines of so many blocks and such capacity weights; `None` if there is no
-    /// room.
+    /// A gateway before these engines; `None` if there is no room.
     pub(crate) fn new(
         policy: &SimPolicy,
         prepared: &Prepared<'_>,
-        engines: &[(u64, u32)],
+        engines: &[Seat],
+        split: Split,
         events: Option<bool>,
         seed: u64,
     ) -> Option<Self> {
         let inventory = Arc::new(Inventory::new(prepared.space.clone(), Limits::default()));
         let pending = Arc::new(PendingPrefixes::default());
-        let member = |(place, (blocks, weight)): (usize, &(u64, u32))| {
+        let member = |(place, seat): (usize, &Seat)| {
             let picture =
                 Picture::new(Arc::clone(&inventory), BlockIdentity::Tokens)?.completed_by_refills();
-            Some(Member {
-                id: EndpointId::of(&name_of(place)),
-                following: Following::new(picture, pending.slot(), events, seed ^ place as u64),
-                weight: *weight,
-                card: EngineCard {
-                    blocks: Some(*blocks),
-                    block_size: Some(prepared.block_size),
-                    ..EngineCard::default()
-                },
-                in_flight: 0,
-                queued_prefill_tokens: 0,
-                prompt_tokens: 0,
-                rate: PrefillRate::default(),
-                recent: RecentWork::default(),
-                signals: Signals::default(),
-                reachable: true,
-            })
+            let following = Following::new(picture, pending.slot(), events, seed ^ place as u64);
+            let id = EndpointId::of(&name_of(place));
+            Some(Member::new(id, following, prepared.block_size, seat))
         };
         let members = engines.iter().enumerate().map(member).collect::<Option<Vec<_>>>()?;
         let player = policy.build(seed);
+        let transfer = split.expected();
+        let splits = split.prefill > 0 || split.decode > 0;
+        let pairing =
+            splits.then(|| Pairing { transfer_s: transfer.0.as_secs_f64(), ..Pairing::default() });
         let (clock, typical_prompt) = (Clock::new(), DEFAULT_PROMPT_TOKENS);
-        Some(Self { inventory, pending, clock, members, player, typical_prompt })
+        Some(Self { inventory, pending, clock, members, player, pairing, transfer, typical_prompt })
     }
 
     /// What an engine's stream wants to be told, and the card it is read by.
@@ -141,15 +91,15 @@ impl Gateway {
         Some((&mut member.following, &member.card))
     }
 
-    /// Chooses an engine for a request and reserves its load there. `tried` are engines where it
-    /// failed before.
+    /// Chooses who serves a request and reserves its load there. `tried` are engines where it failed
+    /// before.
     pub(crate) fn choose(
         &mut self,
         prepared: &Prepared<'_>,
         request: usize,
         tried: &[u16],
         now: Time,
-    ) -> Option<Reservation> {
+    ) -> Option<Chosen> {
         let prompt_tokens = prepared.prompt_tokens[request];
         if tried.is_empty() {
             self.typical_prompt = next_typical_prompt(self.typical_prompt, prompt_tokens);
@@ -160,34 +110,31 @@ impl Gateway {
         let query = query_of(prompt_tokens, &keys);
         let (exclusions, first_attempt) = (self.exclusions(tried), tried.is_empty());
         let members = Members { candidates: &candidates, exclusions: &exclusions, first_attempt };
-        let place = self.player.choose(&query, &members, &extras, whole_micros(now))?;
-        let candidate = candidates.get(place)?;
-        let resident = candidate.overlap.resident();
+        let pairing = self.pairing.as_ref();
+        let picked = self.player.choose(&query, &members, pairing, &extras, whole_micros(now))?;
+        let answers = candidates.get(picked.index)?;
+        let computes = candidates.get(picked.prefill.unwrap_or(picked.index))?;
         let held = |c: &Candidate| c.overlap.resident().saturating_add(c.pending);
         let others = eligible(&members).into_iter().filter_map(|place| candidates.get(place));
         let most = others.map(held).max().unwrap_or(0);
-        let member = &mut self.members[place];
-        let mut reservation = Reservation {
-            replica: u16::try_from(place).ok()?,
-            decision: self.player.decisions(),
-            predicted: resident,
-            spilled: most > held(candidate),
-            prefill_tokens: candidate.uncached(prompt_tokens),
-            prompt_tokens,
-            queued: true,
-            alone: false,
-            measured: candidate.trust == Trust::Exact && candidate.pending == 0,
-            since: now,
-            pending: member.following.claim(&keys),
-            keys,
-            told: false,
+        let decision = self.player.decisions();
+        let wanted = |part| Wanted { keys: &keys, prompt_tokens, decision, part };
+        let part = match picked.prefill {
+            Some(_) => Part::Decode { fixed: self.transfer.0 },
+            None => Part::Whole,
         };
-        reservation.alone = member.queued_prefill_tokens == 0;
-        member.in_flight += 1;
-        member.queued_prefill_tokens += reservation.prefill_tokens;
-        member.recent.add(reservation.prefill_tokens, prompt_tokens, Duration::from_nanos(now));
-        member.prompt_tokens += prompt_tokens;
-        Some(reservation)
+        let reservation = self.claim(picked.index, answers, wanted(part), now)?;
+        let prefill = match picked.prefill {
+            Some(place) => Some(self.claim(place, computes, wanted(Part::Prefill), now)?),
+            None => None,
+        };
+        Some(Chosen {
+            answers: reservation,
+            prefill,
+            plan: picked.plan,
+            predicted: computes.overlap.resident(),
+            spilled: most > held(answers).max(held(computes)),
+        })
     }
 
     /// What is known of every engine.
@@ -196,8 +143,12 @@ impl Gateway {
         let overlaps = self.inventory.overlaps(usable, keys.block_size);
         let pending = self.pending.find(&[Some(keys)], self.clock.instant(now));
         let pending = pending.into_iter().next().unwrap_or_default();
-        let median = median_rate(self.members.iter().filter_map(Member::timed));
-        let blocks = self.player.gathers_blocks();
+        let common = Common {
+            typical_prompt: self.typical_prompt,
+            median_rate: median_rate(self.members.iter().filter_map(Member::timed)),
+            transfer_rate: self.transfer.1,
+            blocks: self.player.gathers_blocks(),
+        };
         let mut candidates: Vec<Candidate> = self
             .members
             .iter()
@@ -205,10 +156,7 @@ impl Gateway {
                 let overlap = member.following.picture.credited(&overlaps);
                 let resident = overlap.resident();
                 let pending = member.following.pending(&pending, keys.block_size, resident);
-                Candidate {
-                    pending,
-                    ..member.candidate(overlap, self.typical_prompt, median, blocks, now)
-                }
+                Candidate { pending, ..member.candidate(overlap, common, now) }
             })
             .collect();
         let now = Duration::from_nanos(now);
@@ -234,43 +182,6 @@ impl Gateway {
     /// Logs its decisions from now on.
     pub(crate) fn log_to(&mut self, sink: &Sink) {
         self.player.log_to(sink, (0..self.members.len()).map(name_of).collect());
-    }
-
-    /// The first data of a streamed answer came.
-    pub(crate) fn first_data(&mut self, reservation: &mut Reservation, now: Time) {
-        if let Some(pending) = &mut reservation.pending {
-            pending.computed(self.clock.instant(now));
-        }
-        self.tell(reservation, true, now);
-        let Some(member) = self.members.get_mut(usize::from(reservation.replica)) else { return };
-        if member.release_prefill(reservation) && reservation.alone && reservation.measured {
-            let took = Duration::from_nanos(now.saturating_sub(reservation.since));
-            let now = Duration::from_nanos(now);
-            member.rate.observe(reservation.prefill_tokens, took.as_secs_f64(), now);
-        }
-    }
-
-    /// A request's claim ends.
-    pub(crate) fn release(&mut self, reservation: &mut Reservation, now: Time) {
-        reservation.pending = None;
-        self.tell(reservation, false, now);
-        let Some(member) = self.members.get_mut(usize::from(reservation.replica)) else { return };
-        member.release_prefill(reservation);
-        member.in_flight = member.in_flight.saturating_sub(1);
-        member.prompt_tokens = member.prompt_tokens.saturating_sub(reservation.prompt_tokens);
-    }
-
-    /// The policy learns whether a request was answered, once.
-    fn tell(&mut self, reservation: &mut Reservation, answered: bool, now: Time) {
-        if std::mem::replace(&mut reservation.told, true) {
-            return;
-        }
-        let Some(member) = self.members.get(usize::from(reservation.replica)) else { return };
-        let (query, endpoint) =
-            (&query_of(reservation.prompt_tokens, &reservation.keys), member.id);
-        let now = whole_micros(now);
-        let outcome = Outcome { query, endpoint, answered, now };
-        self.player.observe(reservation.decision, &outcome);
     }
 
     pub(crate) fn in_flight(&self, replica: u16) -> u32 {
@@ -300,6 +211,7 @@ impl Gateway {
                 member.following.gone();
                 member.signals = Signals::default();
                 member.rate = PrefillRate::default();
+                member.transfers = PrefillRate::default();
                 member.recent = RecentWork::new(Duration::from_nanos(now));
             }
         }
@@ -329,72 +241,5 @@ fn query_of(prompt_tokens: u64, keys: &PromptKeys) -> Query<'_> {
     Query { prompt_tokens, prefix, ..Query::default() }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
-fn whole(count: f64) -> u32 {
-    count.clamp(0.0, f64::from(u32::MAX)) as u32
-}
-
 /// Tokens at the beginning of a prompt that hashing policies go by.
 const HEAD_TOKENS: u32 = 256;
-
-impl Member {
-    /// Its rate and capacity weight, if it was timed.
-    fn timed(&self) -> Option<(f64, u32)> {
-        Some((self.rate.get()?, self.weight))
-    }
-
-    fn candidate(
-        &self,
-        overlap: kvasir_inventory::Overlap,
-        typical_prompt: u64,
-        median_rate: f64,
-        blocks: bool,
-        now: Time,
-    ) -> Candidate {
-        let prefill_rate =
-            self.rate.against(expected_rate(median_rate, self.weight), Duration::from_nanos(now));
-        let Signals { running, waiting, own_in_flight, .. } = self.signals;
-        let foreign = u64::from(foreign_waiting(running, waiting, own_in_flight));
-        Candidate {
-            id: self.id,
-            overlap,
-            trust: self.following.picture.trust(),
-            load: Load {
-                in_flight: self.in_flight,
-                queued_prefill_tokens: self
-                    .queued_prefill_tokens
-                    .saturating_add(foreign.saturating_mul(typical_prompt)),
-                recent_work: 0.0,
-                waiting: waiting.map(whole),
-                kv_usage: self.signals.kv_usage,
-            },
-            weight: self.weight,
-            prefill_rate,
-            fetch_rate: fetch_rate(&PrefillRate::default(), prefill_rate, Duration::ZERO),
-            capacity_blocks: self.card.blocks.filter(|_| blocks),
-            resident_blocks: blocks.then(|| self.resident_blocks()),
-            ..Candidate::default()
-        }
-    }
-
-    fn resident_blocks(&self) -> u64 {
-        self.following.picture.blocks().iter().sum::<usize>() as u64
-    }
-
-    fn extra(&self) -> Extra {
-        Extra {
-            waiting: self.signals.waiting.unwrap_or(0.0),
-            kv_usage: self.signals.kv_usage.unwrap_or(0.0),
-            prompt_tokens: self.prompt_tokens,
-        }
-    }
-
-    fn release_prefill(&mut self, reservation: &mut Reservation) -> bool {
-        let was_queued = std::mem::take(&mut reservation.queued);
-        if was_queued {
-            self.queued_prefill_tokens =
-                self.queued_prefill_tokens.saturating_sub(reservation.prefill_tokens);
-        }
-        was_queued
-    }
-}

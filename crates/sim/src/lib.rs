@@ -15,17 +15,20 @@
 //!   `kvasir-inventory` of its own and believes them as `kvasir-fleet` does; events come late and
 //!   get lost, metrics are read once in a while, speeds are learned from first tokens, and prompts
 //!   count where they are being computed by `kvasir-fleet`'s pending prefixes;
+//! * fleets may have prefill and decode engines: pairs are chosen by `kvasir-balance`, prompts kept for a
+//!   while where they were computed, and handed over in a time of their own;
 //! * several gateways do not know of each other's requests but through metrics and events;
 //! * clients wait for answers, and a turn of a conversation waits for the turn before it.
 //!
 //! Not modelled: tokenising (prompts are known exactly), clients that hang up, adapters, slower
-//! cache tiers, networks that differ from one engine to another.
+//! cache tiers, networks that differ from one engine to another or are shared by what travels.
 //!
 //! The same workload, options and seed give the same numbers, byte for byte.
 
 mod compare;
 mod conformance;
 mod decisions;
+mod gaps;
 mod gateway;
 mod options;
 mod policies;
@@ -38,12 +41,14 @@ mod saturation;
 mod workload;
 mod world;
 
-pub use self::compare::{Progress, simulate};
+pub use self::compare::{Progress, simulate, simulate_fleets};
 pub use self::conformance::{Conformance, Isolation, Tenants, conformance};
 pub use self::decisions::{LogError, simulate_logged};
-pub use self::options::{Engines, News, Options, OptionsError, Restart};
+pub use self::options::{Engines, Fleet, News, Options, OptionsError, Restart, Split};
 pub use self::policies::{Peer, SimPolicy, UnknownSimPolicy};
-pub use self::report::{Comparison, PolicyReport, Spread, csv, json, plot, table};
+pub use self::report::{
+    Comparison, HandOvers, Plans, PolicyReport, Spread, csv, json, plot, table,
+};
 pub use self::saturation::{Saturation, SaturationState, find_saturation};
 pub use self::workload::{
     Asked, Release, Segment, Synthetic, TraceError, TraceProblem, UnknownWorkload, Workload,

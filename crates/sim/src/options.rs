@@ -1,8 +1,12 @@
 //! What is simulated: how many replicas and gateways, how fast and how well informed.
 
+mod fleet;
+
 use std::time::Duration;
 
 use kvasir_engine_sim::{ConfigError, CostModel, EngineConfig, OpaqueHashing};
+
+pub use self::fleet::{Fleet, Split};
 
 /// Most replicas of a fleet.
 const MAX_REPLICAS: usize = 4_096;
@@ -12,8 +16,10 @@ const MAX_GATEWAYS: usize = 64;
 /// A fleet, its gateways and what goes wrong.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Engine replicas.
+    /// Engine replicas that serve whole requests.
     pub replicas: usize,
+    /// Those that serve requests in two legs. They come behind the others.
+    pub split: Split,
     /// Gateways; each request goes to a random one of them, and none knows of the others.
     pub gateways: usize,
     /// Arrivals are so many times as fast as in the workload.
@@ -94,6 +100,19 @@ pub enum OptionsError {
         /// What it may be.
         expected: String,
     },
+    /// Nobody answers.
+    #[error("fleet {0}: there is no unified and no decode replica to answer")]
+    NobodyAnswers(Fleet),
+    /// Another router's policy, which chooses one engine and no pairs.
+    #[error(
+        "`{policy}` is not a policy of Kvasir's own: it chooses no pairs for the fleet {fleet}"
+    )]
+    NoPairs {
+        /// The policy.
+        policy: String,
+        /// The fleet.
+        fleet: Fleet,
+    },
     /// No engine is like that.
     #[error("engine: {0}")]
     Engine(ConfigError),
@@ -121,6 +140,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             replicas: 8,
+            split: Split::default(),
             gateways: 1,
             time_scale: 1.0,
             seed: 1,
@@ -171,7 +191,7 @@ impl Options {
     /// # Errors
     /// The first option that cannot be.
     pub fn validate(&self, longest: u64) -> Result<(), OptionsError> {
-        count("replicas", self.replicas, 1, MAX_REPLICAS)?;
+        self.validate_fleet()?;
         count("gateways", self.gateways, 1, MAX_GATEWAYS)?;
         number("time-scale", self.time_scale, 1e-3, 1e4)?;
         let Engines { cache_tokens, speeds, .. } = &self.engine;
@@ -183,11 +203,11 @@ impl Options {
         let interval = self.news.scrape_interval.as_secs_f64();
         number("scrape interval, s", interval, 1e-3, 86_400.0)?;
         for restart in &self.restarts {
-            count("restart: replica", restart.replica, 0, self.replicas.saturating_sub(1))?;
+            count("restart: replica", restart.replica, 0, self.all_replicas().saturating_sub(1))?;
             number("restart: second", restart.at, 0.0, 1e7)?;
             number("restart: down", restart.down.as_secs_f64(), 0.0, 1e6)?;
         }
-        let kinds = cache_tokens.len().max(speeds.len()).min(self.replicas);
+        let kinds = cache_tokens.len().max(speeds.len()).min(self.all_replicas());
         for replica in 0..kinds {
             let config = self.config(replica, longest);
             let cache = (config.usable_blocks() * config.block_size) as u64;
@@ -213,7 +233,7 @@ impl Options {
             let speed = if self.news.told_speeds { self.speed(replica) } else { 1.0 };
             (speed * 100.0).round().clamp(1.0, 1e6) as u32
         };
-        (0..self.replicas).map(weight).collect()
+        (0..self.all_replicas()).map(weight).collect()
     }
 
     /// The engine of one replica, for requests of at most `longest` tokens.

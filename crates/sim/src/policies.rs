@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use kvasir_balance::record::Start;
 use kvasir_balance::{
-    EndpointId, FleetView, Members, Moment, Outcome, PolicyKind, PolicySpec, Query, Rng, Selection,
-    SelectionSpec,
+    EndpointId, FleetView, Members, Moment, Outcome, PairPlan, Pairing, PolicyKind, PolicySpec,
+    Query, Rng, Selection, SelectionSpec,
 };
 
 pub use self::written::UnknownSimPolicy;
@@ -100,6 +100,17 @@ pub(crate) struct Player {
     log: Option<DecisionLog>,
 }
 
+/// Who serves a request: places of members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Picked {
+    /// Who answers.
+    pub(crate) index: usize,
+    /// Who computes the prompt, where that is another.
+    pub(crate) prefill: Option<usize>,
+    /// How, where requests are split.
+    pub(crate) plan: Option<PairPlan>,
+}
+
 impl Player {
     /// Whether caches are to be counted: for its policy, or for others to be tried on its log.
     pub(crate) fn gathers_blocks(&self) -> bool {
@@ -121,22 +132,31 @@ impl Player {
         self.decisions
     }
 
-    /// The chosen member's place; `None` when there is none.
+    /// Who serves the request; `None` when there is nobody. `pairing` says how it may be split.
     pub(crate) fn choose(
         &mut self,
         query: &Query<'_>,
         members: &Members<'_>,
+        pairing: Option<&Pairing>,
         extras: &[Extra],
         now: Duration,
-    ) -> Option<usize> {
+    ) -> Option<Picked> {
         self.decisions += 1;
-        let Some(selection) = &mut self.own else { return self.as_peer(query, members, extras) };
+        let Some(selection) = &mut self.own else {
+            let index = self.as_peer(query, members, extras)?;
+            return Some(Picked { index, prefill: None, plan: None });
+        };
         let seed = self.rng.state();
-        let decision = selection.select(query, members, &mut Moment { now, rng: &mut self.rng });
+        let moment = &mut Moment { now, rng: &mut self.rng };
+        let decision = match pairing {
+            Some(pairing) => selection.select_pair(query, members, pairing, moment),
+            None => selection.select(query, members, moment),
+        };
         if let Some(log) = &self.log {
-            log.decision((self.decisions, now, seed), query, members, decision.as_ref());
+            let made = (self.decisions, now, seed);
+            log.decision(made, query, members, pairing, decision.as_ref());
         }
-        decision.map(|decision| decision.index)
+        decision.map(|made| Picked { index: made.index, prefill: made.prefill, plan: made.plan })
     }
 
     fn as_peer(

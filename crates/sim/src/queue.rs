@@ -5,6 +5,8 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kvasir_engine_sim::RequestId;
+
 use crate::gateway::Signals;
 
 /// Nanoseconds since the beginning.
@@ -34,6 +36,10 @@ pub(crate) enum Event {
     Arrive { request: u32 },
     /// A request reaches the engine it was sent to.
     Submit { request: u32 },
+    /// A decode engine has the prompt of a request, in this attempt.
+    Fetched { request: u32, attempt: u8 },
+    /// The time is over for which an engine keeps the prompt of a request.
+    LeaseEnd { replica: u16, life: u32, id: RequestId },
     /// A step of an engine ends.
     StepEnd { replica: u16, life: u32 },
     /// A batch of KV events reaches a gateway.

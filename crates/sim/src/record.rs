@@ -1,5 +1,8 @@
 //! What became of each request.
 
+use kvasir_balance::PairPlan;
+
+use crate::gaps::Gaps;
 use crate::queue::Time;
 use crate::replica::ReplicaTotals;
 
@@ -29,7 +32,7 @@ pub(crate) struct Record {
     pub(crate) ended: Ended,
     /// Tokens answered.
     pub(crate) outputs: u32,
-    /// Prompt tokens the engine found in its cache.
+    /// Prompt tokens that the engine that computed it found in its cache.
     pub(crate) cached: u32,
     /// Prompt tokens it was expected to find.
     pub(crate) predicted: u32,
@@ -38,6 +41,19 @@ pub(crate) struct Record {
     /// Whether another engine was known to hold more.
     pub(crate) spilled: bool,
     pub(crate) attempts: u8,
+    /// How it was served in the end, where requests are split.
+    pub(crate) plan: Option<PairPlan>,
+}
+
+/// Prompts that were handed over, all requests together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HandOvers {
+    /// Tokens that travelled.
+    pub(crate) tokens: u64,
+    /// Prompts whose time was over before anybody had fetched them.
+    pub(crate) expired: u64,
+    /// Prompts that are still kept.
+    pub(crate) kept: u64,
 }
 
 impl Record {
@@ -52,4 +68,7 @@ impl Record {
 pub(crate) struct Outcome {
     pub(crate) records: Vec<Record>,
     pub(crate) replicas: Vec<ReplicaTotals>,
+    /// Between two tokens of an answer, of all answers.
+    pub(crate) gaps: Gaps,
+    pub(crate) hand_overs: HandOvers,
 }

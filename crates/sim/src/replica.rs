@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kvasir_engine_sim::{
     ConfigError, Engine, EngineConfig, EngineStats, Event, EventFormat, HashForm, Request,
-    StepOutcome, SubmitError,
+    RequestId, StepOutcome, SubmitError,
 };
 
 use crate::queue::{Time, nanos};
@@ -34,7 +34,7 @@ pub(crate) struct ReplicaTotals {
     /// Prompt tokens computed: those found in the cache are not among them, those computed again
     /// after a preemption are.
     pub(crate) work_tokens: u64,
-    /// Requests that got their first token here.
+    /// Requests that got their first token here, and prefill legs.
     pub(crate) requests: u64,
     /// Requests put back for want of cache.
     pub(crate) preemptions: u64,
@@ -73,6 +73,24 @@ impl Replica {
 
     pub(crate) fn submit(&mut self, request: Request) -> Result<(), SubmitError> {
         self.engine.submit(request)
+    }
+
+    /// How many tokens of a request's prompt are found in the cache now.
+    pub(crate) fn resident(&self, request: Request) -> usize {
+        let block = self.engine.config().block_size;
+        let most = request.prompt.len().saturating_sub(1).checked_div(block).unwrap_or(0);
+        let hashes = self.engine.block_hashes(request).unwrap_or_default();
+        self.engine.resident_prefix(&hashes).min(most) * block
+    }
+
+    /// Lets go of a prompt that is kept for another engine; false if there is none.
+    pub(crate) fn let_go(&mut self, id: RequestId) -> bool {
+        self.engine.release_held(id)
+    }
+
+    /// Prompts that are kept for other engines.
+    pub(crate) fn kept(&self) -> u64 {
+        self.engine.stats().held_requests as u64
     }
 
     /// Begins a step, unless one goes on or there is nothing to do; when it will end.

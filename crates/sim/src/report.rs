@@ -5,9 +5,10 @@ mod json;
 mod plot;
 mod table;
 
+use kvasir_balance::PairPlan;
 use serde::Serialize;
 
-use crate::options::Options;
+use crate::options::{Fleet, Options};
 use crate::policies::SimPolicy;
 use crate::prepared::Prepared;
 use crate::record::{Ended, Outcome, Record};
@@ -25,7 +26,7 @@ pub struct Comparison {
     pub workload: String,
     /// Its requests.
     pub requests: usize,
-    /// Engine replicas.
+    /// Engine replicas; those of the largest fleet, where several are compared.
     pub replicas: usize,
     /// Gateways.
     pub gateways: usize,
@@ -35,7 +36,9 @@ pub struct Comparison {
     pub seed: u64,
     /// The part of all prompt tokens that one infinite cache would hit.
     pub ideal_hit_rate: f64,
-    /// One report a policy, in the order asked for.
+    /// Whether fleets are compared: then reports are told apart by them, too.
+    pub by_fleet: bool,
+    /// One report a policy, in the order asked for; of several fleets all of the first one first.
     pub policies: Vec<PolicyReport>,
 }
 
@@ -58,6 +61,9 @@ pub struct PolicyReport {
     /// The policy's name.
     #[serde(skip)]
     pub policy: String,
+    /// The fleet it chose in.
+    #[serde(skip)]
+    pub fleet: Fleet,
     /// The part of all prompt tokens that engines found in their caches.
     pub token_hit_rate: f64,
     /// The part that one infinite cache would have found.
@@ -70,8 +76,15 @@ pub struct PolicyReport {
     pub e2e_ms: Spread,
     /// Between two tokens of an answer, on average over the answer.
     pub tpot_ms: Spread,
+    /// Between two tokens of an answer, of all answers: one that is held up for a moment shows here.
+    /// Percentiles are at most a thousandth too low.
+    pub itl_ms: Spread,
     /// Answers a second, from the first arrival to the last answer.
     pub throughput_rps: f64,
+    /// How requests were served, in a fleet that splits them.
+    pub plans: Plans,
+    /// Prompts that were handed over there.
+    pub hand_overs: HandOvers,
     /// Work of the busiest replica over the mean. Work is prompt tokens computed.
     pub max_over_mean_work: f64,
     /// Prompt tokens computed, all replicas together.
@@ -84,6 +97,8 @@ pub struct PolicyReport {
     pub under_predicted: u64,
     /// Requests answered in full.
     pub answered: u64,
+    /// Tokens of these answers.
+    pub answer_tokens: u64,
     /// Requests cut off by the end of their engine.
     pub cut_off: u64,
     /// Requests that found no engine.
@@ -96,7 +111,7 @@ pub struct PolicyReport {
     pub preemptions: u64,
     /// Prompt tokens computed by each replica.
     pub work_by_replica: Vec<u64>,
-    /// Requests answered by each replica.
+    /// Requests answered by each replica; of a prefill replica, whose prompts it computed.
     pub requests_by_replica: Vec<u64>,
     /// Seconds each replica computed.
     pub busy_seconds_by_replica: Vec<f64>,
@@ -108,6 +123,30 @@ pub struct PolicyReport {
     pub e2es: Vec<f64>,
 }
 
+/// How requests were served in the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Plans {
+    /// In two legs.
+    pub split: u64,
+    /// By a decode engine that held enough.
+    pub decode_holds: u64,
+    /// By a unified engine.
+    pub unified: u64,
+    /// By a decode engine, as no prefill engine could.
+    pub no_prefill: u64,
+}
+
+/// Prompts that were handed over from one engine to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HandOvers {
+    /// Prompt tokens that travelled.
+    pub tokens: u64,
+    /// Prompts that were kept until their time was over.
+    pub leases_expired: u64,
+    /// Prompts that were still kept when the last request ended.
+    pub leases_left: u64,
+}
+
 impl Comparison {
     pub(crate) fn new(
         workload: &Workload,
@@ -115,14 +154,16 @@ impl Comparison {
         ideal_hit_rate: f64,
         policies: Vec<PolicyReport>,
     ) -> Self {
+        let largest = policies.iter().map(|report| report.fleet.replicas()).max();
         Self {
             workload: workload.name.clone(),
             requests: workload.requests.len(),
-            replicas: options.replicas,
+            replicas: largest.unwrap_or_else(|| options.all_replicas()),
             gateways: options.gateways,
             time_scale: options.time_scale,
             seed: options.seed,
             ideal_hit_rate,
+            by_fleet: options.fleet().splits(),
             policies,
         }
     }
@@ -144,8 +185,48 @@ impl Spread {
     }
 }
 
+impl Plans {
+    fn of(records: &[Record]) -> Self {
+        let mut plans = Self::default();
+        for plan in records.iter().filter_map(|record| record.plan) {
+            *match plan {
+                PairPlan::Split => &mut plans.split,
+                PairPlan::DecodeHolds => &mut plans.decode_holds,
+                PairPlan::Unified => &mut plans.unified,
+                PairPlan::NoPrefill => &mut plans.no_prefill,
+            } += 1;
+        }
+        plans
+    }
+
+    /// Each with its name.
+    pub(crate) fn named(self) -> [(&'static str, u64); 4] {
+        let Self { split, decode_holds, unified, no_prefill } = self;
+        [
+            (PairPlan::Split.as_str(), split),
+            (PairPlan::DecodeHolds.as_str(), decode_holds),
+            (PairPlan::Unified.as_str(), unified),
+            (PairPlan::NoPrefill.as_str(), no_prefill),
+        ]
+    }
+}
+
 impl PolicyReport {
-    pub(crate) fn new(policy: &SimPolicy, prepared: &Prepared<'_>, outcome: &Outcome) -> Self {
+    /// What it is called beside others: the policy, and the fleet where fleets are compared.
+    #[must_use]
+    pub fn label(&self, comparison: &Comparison) -> String {
+        match comparison.by_fleet {
+            true => format!("{} {}", self.policy, self.fleet),
+            false => self.policy.clone(),
+        }
+    }
+
+    pub(crate) fn new(
+        policy: &SimPolicy,
+        fleet: Fleet,
+        prepared: &Prepared<'_>,
+        outcome: &Outcome,
+    ) -> Self {
         let records = &outcome.records;
         let begun =
             || records.iter().zip(&prepared.prompt_tokens).filter(|(r, _)| r.first.is_some());
@@ -163,19 +244,28 @@ impl PolicyReport {
         }));
         Self {
             policy: policy.name(),
+            fleet,
             token_hit_rate: part(begun().map(|(r, _)| u64::from(r.cached)).sum()),
             ideal_hit_rate: prepared.ideal_hit_rate,
             predicted_hit_rate: part(begun().map(|(r, _)| u64::from(r.predicted)).sum()),
             ttft_ms: Spread::of(&ttfts),
             e2e_ms: Spread::of(&e2es),
             tpot_ms: Spread::of(&tpots),
+            itl_ms: outcome.gaps.spread(),
             throughput_rps: throughput(records),
+            plans: Plans::of(records),
+            hand_overs: HandOvers {
+                tokens: outcome.hand_overs.tokens,
+                leases_expired: outcome.hand_overs.expired,
+                leases_left: outcome.hand_overs.kept,
+            },
             max_over_mean_work: max_over_mean(&work),
             work_tokens: work.iter().sum(),
             spills: count(&|record| record.spilled),
             over_predicted: count(&|r| r.first.is_some() && r.predicted > r.cached + block),
             under_predicted: count(&|r| r.first.is_some() && r.cached > r.predicted + block),
             answered: ended(Ended::Answered),
+            answer_tokens: answered().map(|record| u64::from(record.outputs)).sum(),
             cut_off: ended(Ended::CutOff),
             failed: ended(Ended::Failed),
             refused: ended(Ended::Refused),

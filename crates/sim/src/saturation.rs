@@ -1,7 +1,7 @@
 //! The load at which a fleet no longer keeps up.
 
 use crate::compare::{Progress, play};
-use crate::options::{Options, OptionsError};
+use crate::options::{Fleet, Options, OptionsError};
 use crate::policies::SimPolicy;
 use crate::prepared::Prepared;
 use crate::record::{Ended, Outcome};
@@ -44,6 +44,8 @@ impl SaturationState {
 pub struct Saturation {
     /// The policy.
     pub policy: SimPolicy,
+    /// The fleet.
+    pub fleet: Fleet,
     /// Whether the numbers are saturation or only a bound of it.
     pub state: SaturationState,
     /// The greatest time scale at which answers follow arrivals; the end of the range where that
@@ -70,19 +72,21 @@ pub fn find_saturation(
 ) -> Result<Saturation, OptionsError> {
     options.validate(workload.longest())?;
     let prepared = Prepared::new(workload, options.engine.block_size);
-    let (span, requests) = (workload.span(), workload.requests.len());
+    let (span, requests, fleet) = (workload.span(), workload.requests.len(), options.fleet());
     let mut runs = 0;
     let mut keeps_up = |time_scale: f64| {
         let options = Options { time_scale, ..options.clone() };
         let place = runs as usize;
         runs += 1;
-        let mut note = |ended| progress(time_scale, Progress { policy, place, ended, requests });
+        let mut note =
+            |ended| progress(time_scale, Progress { policy, fleet, place, ended, requests });
         let outcome = play(&prepared, &options, policy, &mut note)?;
         Ok::<_, OptionsError>(follows(&outcome, span / time_scale))
     };
     let (state, time_scale) = search(options.time_scale, &mut keeps_up)?;
     let rate = if span > 0.0 { requests as f64 * time_scale / span } else { 0.0 };
-    Ok(Saturation { policy: policy.clone(), state, time_scale, requests_per_second: rate, runs })
+    let policy = policy.clone();
+    Ok(Saturation { policy, fleet, state, time_scale, requests_per_second: rate, runs })
 }
 
 /// The greatest time scale that keeps up: from `start` by factors of two to one that does and one

@@ -3,15 +3,17 @@
 mod breakdown;
 mod decisions;
 mod news;
+mod split;
 
 use kvasir_engine_sim::{Request, RequestId, StepOutcome};
 
-use crate::gateway::{Clock, Gateway, Reservation};
+use crate::gaps::Gaps;
+use crate::gateway::{Chosen, Clock, Gateway, Reservation, Seat};
 use crate::options::{Options, OptionsError};
 use crate::policies::SimPolicy;
 use crate::prepared::Prepared;
 use crate::queue::{Event, Pair, Queue, Time, from_seconds, nanos};
-use crate::record::{Ended, Outcome, Record};
+use crate::record::{Ended, HandOvers, Outcome, Record};
 use crate::replica::Replica;
 use crate::workload::Release;
 
@@ -24,11 +26,36 @@ const PROGRESS: usize = 256;
 #[derive(Debug)]
 struct Flight {
     gateway: u16,
+    /// The claim on who answers.
     reservation: Reservation,
+    leg: Leg,
     /// Whether an engine has it.
     submitted: bool,
+    /// When its last token came.
+    last: Time,
     tried: Vec<u16>,
     broken_off: u8,
+}
+
+/// What of a request goes on.
+#[derive(Debug)]
+enum Leg {
+    /// All of it, at one engine.
+    Whole,
+    /// Another engine computes its prompt.
+    Prefill(Reservation),
+    /// Who answers fetches it from there.
+    Fetch(Kept),
+    /// Who answers has it.
+    Decode,
+}
+
+/// A prompt that an engine keeps for another one.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    replica: u16,
+    life: u32,
+    id: RequestId,
 }
 
 /// Everything there is.
@@ -45,6 +72,8 @@ pub(crate) struct World<'a> {
     /// For every request those that wait for its answer.
     followers: Vec<Vec<(u32, Time)>>,
     ended: usize,
+    gaps: Gaps,
+    hand_overs: HandOvers,
 }
 
 impl<'a> World<'a> {
@@ -53,19 +82,28 @@ impl<'a> World<'a> {
         prepared: &'a Prepared<'a>,
         policy: &SimPolicy,
     ) -> Result<Self, OptionsError> {
-        let replicas = (0..options.replicas)
+        let fleet = options.fleet();
+        if fleet.splits() && matches!(policy, SimPolicy::Peer(_)) {
+            return Err(OptionsError::NoPairs { policy: policy.name(), fleet });
+        }
+        let replicas = (0..fleet.replicas())
             .map(|place| {
                 let config = options.config(place, prepared.longest);
                 Replica::new(config, options.news.replay_batches)
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let engines: Vec<(u64, u32)> =
-            replicas.iter().map(Replica::blocks).zip(options.weights()).collect();
+        let seat = |(place, (replica, weight)): (usize, (&Replica, u32))| Seat {
+            blocks: replica.blocks(),
+            weight,
+            role: options.role(place),
+        };
+        let engines: Vec<Seat> =
+            replicas.iter().zip(options.weights()).enumerate().map(seat).collect();
         let events = options.news.events.then_some(options.news.replay);
         let gateways = (0..options.gateways)
             .filter_map(|place| {
                 let seed = mix(options.seed ^ (place as u64) << 32);
-                Gateway::new(policy, prepared, &engines, events, seed)
+                Gateway::new(policy, prepared, &engines, options.split, events, seed)
             })
             .collect();
         let requests = prepared.workload.requests.len();
@@ -81,6 +119,8 @@ impl<'a> World<'a> {
             records: vec![Record::default(); requests],
             followers: vec![Vec::new(); requests],
             ended: 0,
+            gaps: Gaps::default(),
+            hand_overs: HandOvers::default(),
         };
         world.schedule_arrivals();
         world.schedule_news();
@@ -100,8 +140,10 @@ impl<'a> World<'a> {
                 progress(reported);
             }
         }
+        let kept = self.replicas.iter().map(Replica::kept).sum();
+        let hand_overs = HandOvers { kept, ..self.hand_overs };
         let replicas = self.replicas.iter().map(|replica| replica.totals).collect();
-        Outcome { records: self.records, replicas }
+        Outcome { records: self.records, replicas, gaps: self.gaps, hand_overs }
     }
 
     fn schedule_arrivals(&mut self) {
@@ -127,6 +169,8 @@ impl<'a> World<'a> {
         match event {
             Event::Arrive { request } => self.arrive(request),
             Event::Submit { request } => self.submit(request),
+            Event::Fetched { request, attempt } => self.fetched(request, attempt),
+            Event::LeaseEnd { replica, life, id } => self.lease_end(replica, life, id),
             Event::StepEnd { replica, life } => self.step_end(replica, life),
             Event::Batch { pair, seq, payload } => self.batch(pair, seq, &payload),
             Event::Link { pair, up } => self.link(pair, up),
@@ -158,13 +202,15 @@ impl<'a> World<'a> {
             .gateways
             .get_mut(usize::from(gateway))
             .and_then(|chooser| chooser.choose(self.prepared, place, &tried, self.now));
-        let Some(reservation) = chosen else { return self.end(request, Ended::Failed) };
+        let Some(chosen) = chosen else { return self.end(request, Ended::Failed) };
+        let Chosen { answers: reservation, prefill, plan, predicted, spilled } = chosen;
         let record = &mut self.records[place];
         record.replica = Some(reservation.replica);
-        record.predicted = reservation.predicted;
-        record.spilled = reservation.spilled;
+        (record.plan, record.predicted, record.spilled) = (plan, predicted, spilled);
         record.attempts = record.attempts.saturating_add(1);
-        let flight = Flight { gateway, reservation, submitted: false, tried, broken_off };
+        let leg = prefill.map_or(Leg::Whole, Leg::Prefill);
+        let (submitted, last) = (false, self.now);
+        let flight = Flight { gateway, reservation, leg, submitted, last, tried, broken_off };
         self.flights[place] = Some(Box::new(flight));
         let at = self.now + nanos(self.options.news.dispatch_delay);
         self.queue.push(at, Event::Submit { request });
@@ -173,7 +219,7 @@ impl<'a> World<'a> {
     fn submit(&mut self, request: u32) {
         let place = request as usize;
         let Some(flight) = &mut self.flights[place] else { return };
-        let number = flight.reservation.replica;
+        let number = flight.at();
         let Some(replica) = self.replicas.get_mut(usize::from(number)) else { return };
         if !replica.up {
             if let Some(gateway) = self.gateways.get_mut(usize::from(flight.gateway)) {
@@ -182,16 +228,40 @@ impl<'a> World<'a> {
             return self.retry(request);
         }
         flight.submitted = true;
-        let asked = &self.prepared.workload.requests[place];
-        let id = RequestId(u64::from(request));
-        let mut ask = Request::new(id, asked.tokens(), asked.output_tokens as usize);
-        ask.ignore_eos = true;
-        ask.cache_salt = self.prepared.salt(place).map(str::to_owned);
+        match flight.leg {
+            Leg::Fetch(_) => self.fetch(request),
+            _ => self.give(request, number),
+        }
+    }
+
+    /// Gives a request, or the leg of it that goes on, to its engine.
+    fn give(&mut self, request: u32, number: u16) {
+        let Some(ask) = self.ask(request) else { return };
+        let Some(replica) = self.replicas.get_mut(usize::from(number)) else { return };
         if replica.submit(ask).is_err() {
             self.release(request);
             return self.end(request, Ended::Refused);
         }
         self.begin_step(number);
+    }
+
+    /// What the engine is asked in the leg that goes on.
+    fn ask(&self, request: u32) -> Option<Request> {
+        let place = request as usize;
+        let flight = self.flights.get(place)?.as_ref()?;
+        let asked = self.prepared.workload.requests.get(place)?;
+        // An engine may still keep the prompt of an attempt before.
+        let attempt = u64::from(self.records.get(place)?.attempts);
+        let id = RequestId(attempt << 32 | u64::from(request));
+        let mut ask = Request::new(id, asked.tokens(), asked.output_tokens as usize);
+        ask.ignore_eos = true;
+        ask.cache_salt = self.prepared.salt(place).map(str::to_owned);
+        match flight.leg {
+            Leg::Prefill(_) => (ask.max_tokens, ask.hold) = (1, true),
+            Leg::Decode => ask.remote_prefill = true,
+            Leg::Whole | Leg::Fetch(_) => {}
+        }
+        Some(ask)
     }
 
     fn begin_step(&mut self, number: u16) {
@@ -215,21 +285,33 @@ impl<'a> World<'a> {
 
     /// Hands the tokens of a step to whoever waits for them.
     fn hand_out(&mut self, number: u16, step: &StepOutcome) {
-        for output in step.outputs.iter().filter(|o| o.index == 0 || o.finished.is_some()) {
+        for output in &step.outputs {
             let request = output.id.0 as u32;
             let place = request as usize;
             let Some(flight) = self.flights.get_mut(place).and_then(Option::as_mut) else {
                 continue;
             };
             let record = &mut self.records[place];
+            let computed = !matches!(flight.leg, Leg::Decode);
+            if output.index == 0 {
+                if computed {
+                    record.cached = output.cached_tokens as u32;
+                }
+                self.replicas[usize::from(number)].totals.requests += 1;
+            }
+            if let Leg::Prefill(_) = flight.leg {
+                self.prefilled(request, output.id);
+                continue;
+            }
             if output.index == 0 {
                 record.first = Some(self.now);
-                record.cached = output.cached_tokens as u32;
-                self.replicas[usize::from(number)].totals.requests += 1;
                 if let Some(gateway) = self.gateways.get_mut(usize::from(flight.gateway)) {
                     gateway.first_data(&mut flight.reservation, self.now);
                 }
+            } else {
+                self.gaps.add(self.now.saturating_sub(flight.last));
             }
+            flight.last = self.now;
             if output.finished.is_some() {
                 record.outputs = output.index as u32 + 1;
                 self.release(request);
@@ -238,11 +320,14 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Gives a request's claim back; where it was and what had been tried.
+    /// Gives a request's claims back; where it was and what had been tried.
     fn release(&mut self, request: u32) -> Option<Box<Flight>> {
         let mut flight = self.flights.get_mut(request as usize)?.take()?;
         if let Some(gateway) = self.gateways.get_mut(usize::from(flight.gateway)) {
             gateway.release(&mut flight.reservation, self.now);
+            if let Leg::Prefill(prefill) = &mut flight.leg {
+                gateway.release(prefill, self.now);
+            }
         }
         Some(flight)
     }
@@ -250,7 +335,7 @@ impl<'a> World<'a> {
     /// Another engine, for a request whose engine failed before it answered.
     fn retry(&mut self, request: u32) {
         let Some(mut flight) = self.release(request) else { return };
-        flight.tried.push(flight.reservation.replica);
+        flight.tried.push(flight.at());
         flight.broken_off += u8::from(flight.submitted);
         if flight.broken_off >= MAX_BROKEN_OFF {
             return self.end(request, Ended::Failed);
@@ -272,6 +357,16 @@ impl<'a> World<'a> {
     fn pairs_of(&self, replica: u16) -> impl Iterator<Item = Pair> + use<> {
         let gateways = self.gateways.len() as u16;
         (0..gateways).map(move |gateway| Pair { gateway, replica })
+    }
+}
+
+impl Flight {
+    /// The engine that works on it, or gets it next.
+    fn at(&self) -> u16 {
+        match &self.leg {
+            Leg::Prefill(prefill) => prefill.replica,
+            Leg::Whole | Leg::Fetch(_) | Leg::Decode => self.reservation.replica,
+        }
     }
 }
 

@@ -1,11 +1,15 @@
 //! Arguments of `kvasirctl simulate`.
 
+mod split;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use kvasir_engine_sim::CostModel;
 use kvasir_sim::{Restart, SimPolicy, Synthetic};
+
+pub(crate) use self::split::SplitArgs;
 
 /// Engines, gateways and their news are simulated; the policies, and what gateways make of events
 /// and metrics, are the real code. The same arguments give the same output.
@@ -25,15 +29,17 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "POLICY", group = "what", num_args = 0..=1, require_equals = true,
           default_missing_value = "latency",
           conflicts_with_all = ["policies", "requests", "load", "find_saturation", "csv", "plot",
-                                "decisions"])]
+                                "decisions", "split"])]
     pub(crate) conformance: Option<SimPolicy>,
     /// How many requests: the first ones of a trace (default: all), or those of a made-up workload
     /// (default: 2000).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
     pub(crate) requests: Option<u32>,
-    /// Engine replicas.
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    pub(crate) replicas: usize,
+    /// Engine replicas that serve whole requests (default: 8; with `--split`: none).
+    #[arg(long, value_name = "N")]
+    pub(crate) replicas: Option<usize>,
+    #[command(flatten)]
+    pub(crate) split: SplitArgs,
     /// Gateways; requests go to a random one of them.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) gateways: usize,
@@ -48,7 +54,8 @@ pub(crate) struct SimulateArgs {
     /// Arrivals, and pauses within sessions, are X times as fast.
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = positive)]
     pub(crate) time_scale: f64,
-    /// Set the time scale to this part of the one at which round robin saturates: 0.8 is 80 %.
+    /// Set the time scale to this part of the one at which round robin saturates: 0.8 is 80 %. With
+    /// `--split` that is of a fleet of unified replicas as many as all of the first fleet.
     #[arg(long, value_name = "PART", conflicts_with = "time_scale", value_parser = positive)]
     pub(crate) load: Option<f64>,
     /// What everything random is made from.
@@ -237,6 +244,11 @@ fn positive(text: &str) -> Result<f64, String> {
 fn not_negative(text: &str) -> Result<f64, String> {
     let number = number(text)?;
     if number >= 0.0 { Ok(number) } else { Err("must not be below 0".to_owned()) }
+}
+
+/// As a duration; one that is too long as the longest there is.
+pub(crate) fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
 fn cost(text: &str) -> Result<(CostPart, f64), String> {

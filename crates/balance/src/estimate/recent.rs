@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::fades;
+use crate::pair::Role;
 use crate::view::Candidate;
 
 /// What reading its context during an answer costs, in parts of computing it: about so much for
@@ -62,14 +63,21 @@ impl RecentWork {
 
 /// Sets the candidates' recent work from [`RecentWork::get`] and [`RecentWork::missing`] of each, in
 /// their order: whoever began later than the first is taken to have had the mean until then, so that
-/// nobody has to catch up.
+/// nobody has to catch up. All of that among candidates of one role: those of others are given other
+/// work.
 pub fn even_out(candidates: &mut [Candidate], recent: &[(f64, f64)]) {
-    let sums = |(w, k): (f64, f64), (work, missing): &(f64, f64)| (w + work, k + 1.0 - missing);
-    let (work, known) = recent.iter().fold((0.0, 0.0), sums);
-    let mean = if known > 1e-6 { work / known } else { 0.0 };
-    let least = recent.iter().map(|(_, missing)| *missing).fold(1.0, f64::min);
-    for (candidate, (work, missing)) in candidates.iter_mut().zip(recent) {
-        candidate.load.recent_work = work + mean * (missing - least);
+    for role in Role::ALL {
+        let side = candidates.iter().zip(recent).filter(|(candidate, _)| candidate.role == role);
+        let of_role = || side.clone().map(|(_, recent)| *recent);
+        let sums = |(w, k): (f64, f64), (work, missing): (f64, f64)| (w + work, k + 1.0 - missing);
+        let (work, known) = of_role().fold((0.0, 0.0), sums);
+        let mean = if known > 1e-6 { work / known } else { 0.0 };
+        let least = of_role().map(|(_, missing)| missing).fold(1.0, f64::min);
+        for (candidate, (work, missing)) in candidates.iter_mut().zip(recent) {
+            if candidate.role == role {
+                candidate.load.recent_work = work + mean * (missing - least);
+            }
+        }
     }
 }
 
@@ -107,5 +115,13 @@ mod tests {
         let wanted = [900.0, 1_100.0, mean, 100.0 + mean / 2.0];
         assert!(found.iter().zip(wanted).all(|(found, w)| (found - w).abs() < 1e-9), "{found:?}");
         assert!(evened(&[(0.0, 1.0), (300.0, 1.0)])[0].abs() < 1e-9);
+    }
+
+    #[test]
+    fn who_computes_prompts_is_no_mean_for_who_answers() {
+        let mut fleet = [Role::Prefill, Role::Decode, Role::Prefill, Role::Decode]
+            .map(|role| Candidate { role, ..Candidate::default() });
+        even_out(&mut fleet, &[(900.0, 0.0), (70.0, 0.0), (0.0, 1.0), (0.0, 1.0)]);
+        assert_eq!(fleet.map(|one| one.load.recent_work), [900.0, 70.0, 900.0, 70.0]);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use kvasir_balance::{Candidate, DEFAULT_TRANSFER_RATE, Load, Role, expected_rate};
+use kvasir_balance::{Candidate, DEFAULT_TRANSFER_RATE, Load, Role, even_out, expected_rate};
 
 use super::Pool;
 use crate::endpoint::Endpoint;
@@ -98,26 +98,4 @@ fn timed(member: &Arc<Endpoint>) -> Option<(f64, u32)> {
 /// What a full endpoint does.
 pub(super) fn median_rate(members: &[Arc<Endpoint>]) -> f64 {
     kvasir_balance::median_rate(members.iter().filter_map(timed))
-}
-
-/// [`kvasir_balance::even_out`] among endpoints of one role: those of others are given other work.
-fn even_out(candidates: &mut [Candidate], recent: &[(f64, f64)]) {
-    let first = candidates.first().map(|one| one.role);
-    if candidates.iter().all(|one| Some(one.role) == first) {
-        return kvasir_balance::even_out(candidates, recent);
-    }
-    for role in Role::ALL {
-        let is_it = |place: &usize| candidates.get(*place).is_some_and(|one| one.role == role);
-        let places: Vec<usize> = (0..recent.len()).filter(is_it).collect();
-        let mut side: Vec<Candidate> =
-            places.iter().filter_map(|place| candidates.get(*place).copied()).collect();
-        let of_side: Vec<(f64, f64)> =
-            places.iter().filter_map(|place| recent.get(*place).copied()).collect();
-        kvasir_balance::even_out(&mut side, &of_side);
-        for (place, one) in places.into_iter().zip(side) {
-            if let Some(candidate) = candidates.get_mut(place) {
-                *candidate = one;
-            }
-        }
-    }
 }

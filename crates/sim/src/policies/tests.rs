@@ -28,7 +28,10 @@ fn pick(peer: Peer, rows: &[Row]) -> Option<usize> {
         .collect();
     let query = Query { prompt_tokens: 1000, ..Query::default() };
     let members = Members { candidates: &candidates, exclusions: &[], first_attempt: true };
-    SimPolicy::Peer(peer).build(1).choose(&query, &members, &extras, Duration::ZERO)
+    SimPolicy::Peer(peer)
+        .build(1)
+        .choose(&query, &members, None, &extras, Duration::ZERO)
+        .map(|picked| picked.index)
 }
 
 #[test]
@@ -36,7 +39,7 @@ fn nobody_to_choose_from() {
     for policy in SimPolicy::all() {
         let query = Query { prompt_tokens: 1, ..Query::default() };
         let nobody = Members { candidates: &[], exclusions: &[], first_attempt: true };
-        assert_eq!(policy.build(1).choose(&query, &nobody, &[], Duration::ZERO), None);
+        assert_eq!(policy.build(1).choose(&query, &nobody, None, &[], Duration::ZERO), None);
     }
 }
 

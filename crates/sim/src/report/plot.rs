@@ -72,7 +72,7 @@ impl Legend {
         let mut places = Vec::with_capacity(comparison.policies.len());
         for report in &comparison.policies {
             // Letters of this size are about so wide; a name that fits no row is cut by the edge.
-            let wide = 44.0 + 7.0 * report.policy.len() as f64;
+            let wide = 44.0 + 7.0 * report.label(comparison).len() as f64;
             if x > left && x + wide > right {
                 (x, y) = (left, y + LEGEND.1);
             }
@@ -85,7 +85,7 @@ impl Legend {
     fn draw(&self, svg: &mut String, comparison: &Comparison) {
         for (n, (report, (x, y))) in comparison.policies.iter().zip(&self.places).enumerate() {
             bar(svg, (*x, *y, 14.0, 14.0), colour(n));
-            text(svg, x + 20.0, y + 12.0, "start", 12, &report.policy);
+            text(svg, x + 20.0, y + 12.0, "start", 12, &report.label(comparison));
         }
     }
 }

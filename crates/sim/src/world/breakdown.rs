@@ -22,7 +22,7 @@ impl World<'_> {
         let lost: Vec<u32> = (0_u32..)
             .zip(&self.flights)
             .filter_map(|(request, flight)| Some((request, flight.as_ref()?)))
-            .filter(|(_, flight)| flight.submitted && flight.reservation.replica == number)
+            .filter(|(_, flight)| flight.submitted && flight.at() == number)
             .map(|(request, _)| request)
             .collect();
         for request in lost {

@@ -5,6 +5,7 @@ mod collapse;
 mod conformance;
 mod default_policy;
 mod faults;
+mod split;
 mod whole;
 
 use std::path::PathBuf;

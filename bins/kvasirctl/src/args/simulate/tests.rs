@@ -58,6 +58,12 @@ fn what_cannot_be_is_said_clearly() {
         ("--workload rag --restart x@1", "expected REPLICA@SECOND"),
         ("--workload rag --json --csv", "cannot be used with"),
         ("--workload rag --requests 0", "1..=4000000"),
+        ("--workload rag --split 4:", "expected P:D, P:D+U or U"),
+        ("--workload rag --split 4:4,a", "expected P:D, P:D+U or U"),
+        ("--workload rag --split 4:4+", "expected P:D, P:D+U or U"),
+        ("--workload rag --split 4:4 --transfer-ms -1", "unexpected argument"),
+        ("--workload rag --split 4:4 --transfer-tokens-per-s 0", "must be above 0"),
+        ("--conformance --split 4:4", "cannot be used with"),
     ] {
         let error = parse(rest).unwrap_err();
         assert!(error.contains(part), "{rest}: {error}");
@@ -94,4 +100,32 @@ fn help_has_every_policy() {
     for policy in SimPolicy::all() {
         assert!(help.contains(&format!("`{}`", policy.name())), "{}", policy.name());
     }
+}
+
+#[test]
+fn fleets_are_said_in_short() {
+    let fleets = |rest: &str| -> Vec<String> {
+        let args = parse(&format!("--workload rag {rest}")).unwrap();
+        args.fleets().iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(fleets(""), ["8"]);
+    assert_eq!(fleets("--replicas 3"), ["3"]);
+    assert_eq!(fleets("--split 4:4"), ["4:4"]);
+    assert_eq!(fleets("--split 2:2 --replicas 4"), ["2:2+4"]);
+    let several = fleets("--split 8,4:4,5:3 --split 2:2+4 --replicas 1");
+    assert_eq!(several, ["8", "4:4+1", "5:3+1", "2:2+4"]);
+    assert_eq!(fleets("--split 0:2"), ["0:2"]);
+}
+
+#[test]
+fn transfers_take_what_the_gateway_takes_for_granted() {
+    let told = |rest: &str| parse(&format!("--workload rag {rest}")).unwrap().hand_over();
+    assert_eq!(told(""), kvasir_sim::Split::default());
+    let defaults = kvasir_fleet::SplitSettings::default();
+    let found = told("");
+    assert_eq!((found.transfer_time, found.lease), (defaults.transfer_time, defaults.lease));
+    assert!((found.transfer_rate - defaults.transfer_rate).abs() < 1e-9);
+    let other = told("--transfer-ms 1.5 --transfer-tokens-per-s 20000 --untold-transfers");
+    assert_eq!(other.transfer_time, Duration::from_micros(1_500));
+    assert!((other.transfer_rate - 20_000.0).abs() < 1e-9 && !other.told);
 }
