@@ -149,7 +149,7 @@ impl Player {
         let seed = self.rng.state();
         let moment = &mut Moment { now, rng: &mut self.rng };
         let decision = match pairing {
-            Some(pairing) => selection.select_pair(query, members, pairing, moment),
+            Some(pairing) => selection.select_pair(query, members, pairing, &[], moment),
             None => selection.select(query, members, moment),
         };
         if let Some(log) = &self.log {
