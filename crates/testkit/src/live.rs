@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::client;
 
 /// The environment variable with the shell command that becomes one server. The command finds the
-/// ports in `PORT` (HTTP), `KV_PUB` and `KV_REPLAY` (event endpoints as vLLM takes them), and
-/// further arguments of `vllm serve` as `"$@"`. It should `exec` the server.
+/// ports in `PORT` (HTTP), `KV_PUB` and `KV_REPLAY` (event endpoints as vLLM takes them; that of the NIXL
+/// connector's side channel where vLLM looks for it), and further arguments of `vllm serve` as `"$@"`. It should `exec` the server.
 const COMMAND: &str = "KVASIR_LIVE_VLLM";
 
 /// How long a server may take to come up on a machine that is busy.
@@ -25,7 +25,7 @@ pub struct LiveServer {
     command: String,
     args: Vec<String>,
     child: Option<Child>,
-    ports: [u16; 3],
+    ports: [u16; 4],
     log: PathBuf,
 }
 
@@ -58,7 +58,7 @@ impl LiveServer {
     /// No log file, or no process.
     pub fn restart(&mut self) -> io::Result<()> {
         self.kill();
-        let [http, publisher, replay] = self.ports;
+        let [http, publisher, replay, side_channel] = self.ports;
         let log = File::options().create(true).append(true).open(&self.log)?;
         let mut command = Command::new("sh");
         command.args(["-c", &self.command, "live"]).args(&self.args);
@@ -67,6 +67,8 @@ impl LiveServer {
             // vLLM binds where it sees `::`; this form is loopback all the same.
             .env("KV_PUB", format!("tcp://[::ffff:127.0.0.1]:{publisher}"))
             .env("KV_REPLAY", format!("tcp://127.0.0.1:{replay}"))
+            .env("VLLM_NIXL_SIDE_CHANNEL_HOST", "127.0.0.1")
+            .env("VLLM_NIXL_SIDE_CHANNEL_PORT", side_channel.to_string())
             .env("VLLM_SERVER_DEV_MODE", "1")
             .env("PYTHONHASHSEED", "0")
             .stdin(Stdio::null())
@@ -136,11 +138,11 @@ impl Drop for LiveServer {
     }
 }
 
-fn free_ports() -> io::Result<[u16; 3]> {
+fn free_ports() -> io::Result<[u16; 4]> {
     let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     // Held together, so that they differ.
-    let held = [bind()?, bind()?, bind()?];
-    let mut ports = [0; 3];
+    let held = [bind()?, bind()?, bind()?, bind()?];
+    let mut ports = [0; 4];
     for (port, listener) in ports.iter_mut().zip(&held) {
         *port = listener.local_addr()?.port();
     }

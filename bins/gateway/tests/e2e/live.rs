@@ -10,6 +10,7 @@
 #![allow(clippy::print_stdout, reason = "numbers for whoever runs it")]
 
 mod fleet;
+mod split;
 mod traffic;
 
 use std::time::{Duration, Instant};

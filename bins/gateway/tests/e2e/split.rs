@@ -226,7 +226,7 @@ fn body(first: u32) -> Value {
     json!({"model": "tiny", "prompt": prompt, "max_tokens": 8, "return_token_ids": true})
 }
 
-fn streamed(mut body: Value) -> Value {
+pub(crate) fn streamed(mut body: Value) -> Value {
     body["stream"] = true.into();
     body["stream_options"] = json!({"include_usage": true});
     body
@@ -234,7 +234,7 @@ fn streamed(mut body: Value) -> Value {
 
 /// The plan that an answer names.
 #[track_caller]
-fn plan(response: &Response) -> String {
+pub(crate) fn plan(response: &Response) -> String {
     let reason = response.head.header("x-kvasir-reason").unwrap_or_default().to_owned();
     let plan = reason.split("; ").find_map(|field| field.strip_prefix("plan="));
     plan.unwrap_or_else(|| panic!("no plan in {reason:?}; {}", response.text())).to_owned()
@@ -249,12 +249,12 @@ fn refusal(response: &Response) -> (u16, String) {
 
 /// The tokens of a whole answer.
 #[track_caller]
-fn tokens(response: &Response) -> Vec<u64> {
+pub(crate) fn tokens(response: &Response) -> Vec<u64> {
     assert_eq!(response.status, 200, "{}", response.text());
     ids(&response.json())
 }
 
-fn ids(chunk: &Value) -> Vec<u64> {
+pub(crate) fn ids(chunk: &Value) -> Vec<u64> {
     let ids = chunk["choices"][0]["token_ids"].as_array();
     ids.map(|ids| ids.iter().filter_map(Value::as_u64).collect()).unwrap_or_default()
 }
