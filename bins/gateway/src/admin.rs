@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -74,7 +74,14 @@ pub(crate) fn tokens(config: &AdminConfig) -> Result<(Option<String>, Option<Str
     let write = config.write_token_source().map(|source| source.read_token("admin.write_token"));
     let read = read.transpose().map_err(|why| anyhow!(why))?;
     let write = write.transpose().map_err(|why| anyhow!(why))?;
-    Ok((read.map(text), write.map(text)))
+    let tokens = (read.map(text), write.map(text));
+    // Wherever they are kept: whoever may only read would be let in as a writer.
+    if tokens.0.is_some() && tokens.0 == tokens.1 {
+        bail!(
+            "admin.read_token and admin.write_token are the same: who may read could change everything"
+        );
+    }
+    Ok(tokens)
 }
 
 /// Opens the store, where there is to be one.

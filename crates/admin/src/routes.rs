@@ -128,7 +128,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "/api/v1/pools",
         Does::CreatePool,
         (Content::Json("PoolConfig"), "Pool"),
-        "Makes a pool, written as in the configuration file; without `api_key`.",
+        "Makes a pool, written as in the configuration file; without keys for its engines.",
     )),
     read(POOL, Does::ShowPool, "Pool", "One pool."),
     write(

@@ -74,9 +74,13 @@ pub(super) fn set_endpoint(
 
 /// A pool as it was given.
 pub(super) fn pool(value: &Value) -> Result<PoolConfig, Wrong> {
-    if value.get("api_key").is_some() {
-        let why = "is not taken here: name a variable (`api_key_env`) or a file (`api_key_file`)";
-        return Err(("api_key".to_owned(), why.to_owned()));
+    // Whoever may make pools also says where they are: any variable and any file of this machine could
+    // be sent there.
+    let secret = ["api_key", "api_key_env", "api_key_file"];
+    if let Some(key) = secret.into_iter().find(|key| value.get(*key).is_some()) {
+        let why =
+            "is not taken here: pools whose engines want a key stand in the configuration file";
+        return Err((key.to_owned(), why.to_owned()));
     }
     if let Some(Value::Array(list)) = value.get("endpoints") {
         for (place, one) in list.iter().enumerate() {

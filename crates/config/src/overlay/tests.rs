@@ -148,6 +148,16 @@ fn what_cannot_be_is_refused_with_its_field() {
         (pool(json!({"model": 7, "endpoints": one})), Invalid, Some("model")),
         (pool(json!({"model": "o", "endpoints": [{"url": 1}]})), Invalid, Some("endpoints[0].url")),
         (pool(json!({"model": "o", "api_key": "s", "endpoints": one})), Invalid, Some("api_key")),
+        (
+            pool(json!({"model": "o", "api_key_env": "HOME", "endpoints": one})),
+            Invalid,
+            Some("api_key_env"),
+        ),
+        (
+            pool(json!({"model": "o", "api_key_file": "/etc/passwd", "endpoints": one})),
+            Invalid,
+            Some("api_key_file"),
+        ),
         (routing(json!({"mode": "fastest"})), Invalid, Some("mode")),
         (routing(json!({"slo_latency_ms": 0.0})), Invalid, Some("slo_latency_ms")),
         (routing(json!({"disaggregate": true})), Invalid, Some("prefill_pool")),
