@@ -1,9 +1,9 @@
 //! The control plane's HTTP API: a port of its own, on which an operator sees what a gateway knows and
 //! does, and changes it.
 //!
-//! A request goes: connection (bounded) → path and method ([`routes`], one table, of which the `OpenAPI`
-//! document is made) → who asks ([`auth`]: roles by bearer token, and no browser of another site) → the
-//! handler → the answer, with errors that name the field. Changes leave a line in the audit ([`audit`]).
+//! A request goes: connection (bounded) → path and method (`routes`, one table, of which the `OpenAPI`
+//! document is made) → who asks (`auth`: roles by bearer token, and no browser of another site) → the
+//! handler → the answer, with errors that name the field. Changes leave a line in the audit (`audit`).
 //!
 //! This crate shows a [`kvasir_fleet::Fleet`] and a [`kvasir_config::Config`]. What only the program can
 //! do (deciding about a request, taking up a changed configuration) it asks of [`Control`]. It knows no

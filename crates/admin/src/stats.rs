@@ -39,7 +39,7 @@ pub struct Tally {
     pub judged_predicted_tokens: u64,
     /// those reported.
     pub judged_reported_tokens: u64,
-    /// By kind of decision ([`kind`]).
+    /// By kind of decision (`kind`).
     pub by_decision: BTreeMap<String, u64>,
     /// By policy and reason: `policy/reason`.
     pub by_reason: BTreeMap<String, u64>,
