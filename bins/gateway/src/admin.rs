@@ -9,13 +9,15 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use kvasir_admin::{
     Admin, AdminSettings, ApiError, Applied, Control, Decided, Later, Recent, State, Stats, Store,
-    TlsFiles, Tokens,
+    Tokens,
 };
 use kvasir_config::{AdminConfig, Change, Config, Secret};
 use kvasir_fleet::Fleet;
 use kvasir_proxy::{App, CannotExplain, Observer, Served};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
+
+use crate::spec;
 
 /// Changes that may wait for their turn.
 const ORDERS: usize = 64;
@@ -52,11 +54,7 @@ pub(crate) fn orders() -> (mpsc::Sender<Order>, mpsc::Receiver<Order>) {
 /// How the API is served.
 pub(crate) fn settings(config: &AdminConfig) -> Result<AdminSettings> {
     let (read_token, write_token) = tokens(config)?;
-    let tls = config.tls.as_ref().map(|tls| TlsFiles {
-        cert: tls.cert_file.clone(),
-        key: tls.key_file.clone(),
-        client_ca: tls.client_ca_file.clone(),
-    });
+    let tls = config.tls.as_ref().map(spec::tls_files);
     if config.is_exposed() && tls.is_none() {
         tracing::warn!(
             listen = %config.listen,

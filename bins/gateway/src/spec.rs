@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use http::{HeaderName, HeaderValue};
 use kvasir_config::{
     AdmissionConfig, Config, DisaggregationConfig, EndpointConfig, EndpointRole, EndpointState,
-    EngineTlsConfig, PoolConfig, RankAddressing, TimeoutsConfig, TokenParity, TransferProtocol,
+    EngineTlsConfig, ListenerTls, PoolConfig, RankAddressing, TimeoutsConfig, TokenParity,
+    TransferProtocol,
 };
 use kvasir_fleet::{
     AdminState, AdmissionLimits, AdmissionSpec, BreakerSettings, ConnectionLimits, DecisionLog,
@@ -123,11 +124,16 @@ pub(crate) fn listen_settings(config: &Config) -> ListenSettings {
         max_concurrent_streams: listener.max_concurrent_streams,
         idle_timeout: listener.idle_timeout(),
         write_stall: listener.write_stall(),
-        tls: listener.tls.as_ref().map(|tls| kvasir_proxy::TlsFiles {
-            cert: tls.cert_file.clone(),
-            key: tls.key_file.clone(),
-            client_ca: tls.client_ca_file.clone(),
-        }),
+        tls: listener.tls.as_ref().map(tls_files),
+    }
+}
+
+/// The files of a port's TLS.
+pub(crate) fn tls_files(tls: &ListenerTls) -> kvasir_proxy::TlsFiles {
+    kvasir_proxy::TlsFiles {
+        cert: tls.cert_file.clone(),
+        key: tls.key_file.clone(),
+        client_ca: tls.client_ca_file.clone(),
     }
 }
 

@@ -23,7 +23,6 @@ mod server;
 mod settings;
 mod stats;
 mod store;
-mod tls;
 mod views;
 
 pub use self::control::{Applied, Control, Later, State};
@@ -31,6 +30,7 @@ pub use self::error::ApiError;
 pub use self::openapi::document;
 pub use self::recent::{Decided, Recent};
 pub use self::server::{Admin, AdminError, Tokens};
-pub use self::settings::{AdminSettings, TlsFiles};
+pub use self::settings::AdminSettings;
 pub use self::stats::{Stats, Tally};
 pub use self::store::{Store, StoreError};
+pub use kvasir_server_tls::TlsFiles;

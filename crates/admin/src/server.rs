@@ -14,6 +14,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kvasir_server_tls::server_config;
 use parking_lot::RwLock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
@@ -27,7 +28,6 @@ use crate::control::Control;
 use crate::error::ApiError;
 use crate::routes::{self, Route};
 use crate::settings::AdminSettings;
-use crate::tls;
 
 /// Connections at one time; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 64;
@@ -97,7 +97,9 @@ impl Admin {
     /// # Errors
     /// When the address cannot be listened on, or files of TLS or the audit cannot be used.
     pub fn bind(settings: &AdminSettings, control: Arc<dyn Control>) -> Result<Self, AdminError> {
-        let tls = settings.tls.as_ref().map(tls::acceptor).transpose().map_err(AdminError::Tls)?;
+        let tls = settings.tls.as_ref().map(|files| server_config(files, &[b"http/1.1"]));
+        let tls = tls.transpose().map_err(AdminError::Tls)?;
+        let tls = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
         let audit = Audit::open(settings.audit_log.as_deref()).map_err(|source| {
             AdminError::Audit { path: settings.audit_log.clone().unwrap_or_default(), source }
         })?;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use kvasir_server_tls::TlsFiles;
+
 /// How the API is served.
 #[derive(Clone)]
 pub struct AdminSettings {
@@ -17,18 +19,6 @@ pub struct AdminSettings {
     pub tls: Option<TlsFiles>,
     /// The file that lines of the audit are appended to; the log without one.
     pub audit_log: Option<PathBuf>,
-}
-
-/// Certificate and key, in PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// The certificate and those between it and an authority.
-    pub cert: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
-    /// The authorities one of which must have signed clients' certificates; those are not asked for
-    /// without.
-    pub client_ca: Option<PathBuf>,
 }
 
 impl fmt::Debug for AdminSettings {

@@ -46,6 +46,7 @@ pub use self::app::{App, DEFAULT_HEAD_BYTES, MetricsPage, Retries, Settings};
 pub use self::explain::CannotExplain;
 pub use self::forwarded::ForwardedHeaders;
 pub use self::keys::ClientKeys;
-pub use self::listen::{ListenError, ListenSettings, Listener, TlsFiles, serve, watch_files};
+pub use self::listen::{ListenError, ListenSettings, Listener, serve, watch_files};
 pub use self::observer::{Observer, Served};
 pub use self::spans::{SpanSettings, Spans};
+pub use kvasir_server_tls::TlsFiles;

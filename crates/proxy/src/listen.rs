@@ -17,6 +17,6 @@ mod watch;
 pub use self::accept::serve;
 pub(crate) use self::connection::Client;
 pub(crate) use self::protocol::MAX_HEADERS;
-pub use self::settings::{ListenSettings, TlsFiles};
+pub use self::settings::ListenSettings;
 pub use self::socket::{ListenError, Listener};
 pub use self::watch::watch_files;

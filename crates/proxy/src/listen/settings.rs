@@ -1,8 +1,9 @@
 //! What a listener is told.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
+
+use kvasir_server_tls::TlsFiles;
 
 /// Where and how clients are served.
 #[derive(Clone, Debug)]
@@ -21,7 +22,7 @@ pub struct ListenSettings {
     pub idle_timeout: Duration,
     /// How long a client may read nothing of what is written to it.
     pub write_stall: Duration,
-    /// TLS, where clients speak it.
+    /// TLS, where clients speak it; its files are read again when they change.
     pub tls: Option<TlsFiles>,
 }
 
@@ -39,28 +40,5 @@ impl ListenSettings {
             write_stall: Duration::from_secs(60),
             tls: None,
         }
-    }
-}
-
-/// PEM files of the server's identity, read again when they change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// The certificate chain, the server's own first.
-    pub cert: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-    /// Certificate authorities; where given, clients must show a certificate of one of them.
-    pub client_ca: Option<PathBuf>,
-}
-
-impl TlsFiles {
-    /// All of them.
-    #[must_use]
-    pub(crate) fn paths(&self) -> Vec<PathBuf> {
-        [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()]
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect()
     }
 }

@@ -5,16 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use rustls::crypto::ring::default_provider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use kvasir_server_tls::{TlsFiles, server_config};
+use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::settings::TlsFiles;
 use super::watch::watch_files;
 
 /// How long a handshake may take.
@@ -90,43 +86,5 @@ fn cause(error: &io::Error) -> &'static str {
 }
 
 fn config(files: &TlsFiles, http2: bool) -> Result<ServerConfig, String> {
-    let provider = Arc::new(default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    let builder = match &files.client_ca {
-        None => builder.with_no_client_auth(),
-        Some(path) => {
-            let name = path.display();
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|error| format!("{name}: {error}"))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .build()
-                .map_err(|error| format!("{name}: {error}"))?;
-            builder.with_client_cert_verifier(verifier)
-        }
-    };
-    let chain = certificates(&files.cert)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| format!("{}: {error}", files.key.display()))?;
-    // Says so where key and certificate are not of one pair.
-    let mut config = builder.with_single_cert(chain, key).map_err(|error| {
-        format!("{} with {}: {error}", files.cert.display(), files.key.display())
-    })?;
-    let protocols: &[&[u8]] = if http2 { &[H2, HTTP11] } else { &[HTTP11] };
-    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    Ok(config)
-}
-
-fn certificates(path: &std::path::Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let name = path.display();
-    let read = CertificateDer::pem_file_iter(path).map_err(|error| format!("{name}: {error}"))?;
-    let chain: Result<Vec<_>, _> = read.collect();
-    let chain = chain.map_err(|error| format!("{name}: {error}"))?;
-    if chain.is_empty() {
-        return Err(format!("{name}: no certificate in it"));
-    }
-    Ok(chain)
+    server_config(files, if http2 { &[H2, HTTP11] } else { &[HTTP11] })
 }

@@ -1,0 +1,80 @@
+//! The server's side of TLS, from PEM files: who it says it is, and whose clients it lets in.
+//!
+//! For every port that is listened on. It opens no sockets and follows no files: whoever holds the
+//! configuration decides when it is read anew.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+/// PEM files of the server's identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate chain, the server's own first.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Certificate authorities; where given, clients must show a certificate of one of them.
+    pub client_ca: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    /// All of them.
+    #[must_use]
+    pub fn paths(&self) -> Vec<PathBuf> {
+        [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
+    }
+}
+
+/// What shakes hands by these files, for `protocols` as ALPN names them, the preferred one first.
+///
+/// # Errors
+/// Which file is wrong, and why; where key and certificate are not of one pair, both.
+pub fn server_config(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerConfig, String> {
+    let provider = Arc::new(default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let name = path.display();
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|error| format!("{name}: {error}"))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(|error| format!("{name}: {error}"))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let chain = certificates(&files.cert)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| format!("{}: {error}", files.key.display()))?;
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| {
+        format!("{} with {}: {error}", files.cert.display(), files.key.display())
+    })?;
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Ok(config)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let name = path.display();
+    let read = CertificateDer::pem_file_iter(path).map_err(|error| format!("{name}: {error}"))?;
+    let chain: Result<Vec<_>, _> = read.collect();
+    let chain = chain.map_err(|error| format!("{name}: {error}"))?;
+    if chain.is_empty() {
+        return Err(format!("{name}: no certificate in it"));
+    }
+    Ok(chain)
+}
