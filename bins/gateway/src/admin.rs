@@ -170,7 +170,7 @@ impl Control for Gateway {
     }
 
     fn metrics(&self) -> String {
-        self.app.metrics_page()
+        self.app.metrics()
     }
 
     fn recent(&self) -> Arc<Recent> {
@@ -185,9 +185,6 @@ pub(crate) struct Notes(pub(crate) Arc<Recent>);
 impl Observer for Notes {
     fn served(&self, served: Served<'_>) {
         let Served { decision, .. } = served;
-        let side = decision.prefill.as_ref().filter(|_| served.split);
-        let overlap = side.map_or(decision.overlap, |side| side.overlap);
-        let pending = side.map_or(decision.pending, |side| side.pending);
         self.0.note(Decided {
             time: String::new(),
             request_id: served.request_id.map(str::to_owned),
@@ -206,8 +203,8 @@ impl Observer for Notes {
             level: served.level,
             tokens: served.tokens,
             prompt_tokens: decision.prompt_tokens,
-            overlap: overlap.resident().into(),
-            pending: pending.into(),
+            overlap: served.overlap,
+            pending: served.pending,
             candidates: decision.candidates,
             reported_cached_tokens: served.reported_cached_tokens,
             reported_prompt_tokens: served.reported_prompt_tokens,

@@ -1,6 +1,7 @@
 //! Paths that a configuration forwards, and what they open that is meant for operators.
 
 use kvasir_config::Config;
+use kvasir_proxy::forwards;
 
 /// Paths of vLLM, `SGLang` and TensorRT-LLM servers that change an engine for everybody, stop it, or take
 /// its events away.
@@ -49,13 +50,8 @@ pub(crate) fn warn_of_administrative(config: &Config) {
     }
 }
 
-/// Exact, or a prefix that ends in `*`: as paths are forwarded.
 fn opened_by(path: &str) -> Vec<&'static str> {
-    let matches = |known: &&'static str| match path.strip_suffix('*') {
-        Some(prefix) => known.starts_with(prefix),
-        None => *known == path,
-    };
-    ADMINISTRATIVE.iter().copied().filter(matches).collect()
+    ADMINISTRATIVE.iter().copied().filter(|known| forwards(path, known)).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use kvasir_config::{AdminConfig, Config, PoolConfig, SCHEMA, Taken};
 use kvasir_proxy::Listener;
 
 use crate::args::{FileArgs, Told};
-use crate::{client_keys, spec, telemetry};
+use crate::{admin, client_keys, spec, telemetry};
 
 /// Does what `serve` does before it opens anything, and says what it would serve.
 pub(crate) fn check(args: &FileArgs) -> Result<()> {
@@ -18,14 +18,7 @@ pub(crate) fn check(args: &FileArgs) -> Result<()> {
     spec::fleet_spec(&config, None)?;
     Listener::check(&spec::listen_settings(&config))?;
     let keys = client_keys::load(&config)?;
-    if let Some(admin) = &config.admin {
-        for (source, key) in [
-            (admin.read_token_source(), "admin.read_token"),
-            (admin.write_token_source(), "admin.write_token"),
-        ] {
-            source.map(|source| source.read_token(key)).transpose().map_err(|why| anyhow!(why))?;
-        }
-    }
+    config.admin.as_ref().map(admin::tokens).transpose()?;
     let file = args.file().map(|file| file.display().to_string()).unwrap_or_default();
     let summary = summary(&config, keys.clients.is_some(), &taken).unwrap_or_default();
     say(&format!("{file}: ok\n{summary}"));

@@ -21,7 +21,7 @@ use crate::client_keys::{Keyring, Keys};
 use crate::lifecycle::StopTimes;
 use crate::signals::Hangups;
 use crate::start::{Start, laid_over};
-use crate::{admin, client_keys, spec};
+use crate::{admin, client_keys, forwarded, spec};
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(2);
@@ -224,6 +224,7 @@ impl Reloader {
         let settings = next.config.changed_since(&self.state.load().config);
         let mut changes = self.put_into_effect(next)?;
         changes.settings = settings.into_iter().map(str::to_owned).collect();
+        forwarded::warn_of_administrative(&base);
         for difference in differences(&self.text, &text).iter().take(MOST_NAMED) {
             tracing::info!("configuration: {difference}");
         }

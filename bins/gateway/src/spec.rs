@@ -22,7 +22,6 @@ use kvasir_proxy::{
 };
 
 use crate::client_keys::Keys;
-use crate::forwarded;
 
 /// The largest head where clients may give token ids in headers: half a million of them.
 const IDS_HEAD_BYTES: usize = 4 << 20;
@@ -86,7 +85,6 @@ pub(crate) fn limits(config: &Config) -> Limits {
 
 /// The data plane's part.
 pub(crate) fn settings(config: &Config, keys: Keys) -> Settings {
-    forwarded::warn_of_administrative(config);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let takes_ids = config.pools.iter().any(|pool| pool.trust_token_headers);
     Settings {

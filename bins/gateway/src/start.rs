@@ -9,7 +9,7 @@ use kvasir_fleet::FleetSpec;
 
 use crate::args::ServeArgs;
 use crate::client_keys::Keys;
-use crate::{admin, client_keys, spec};
+use crate::{admin, client_keys, forwarded, spec};
 
 /// All that was read before anything runs.
 pub(crate) struct Start {
@@ -40,6 +40,7 @@ impl Start {
             true => laid_over(&base, kept)?,
             false => (kept, base.clone()),
         };
+        forwarded::warn_of_administrative(&config);
         let log = spec::decision_log(&config)?;
         let fleet = spec::fleet_spec(&config, log)?;
         let keys = client_keys::load(&config)?;

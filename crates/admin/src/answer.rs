@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::control::Control;
 use crate::error::ApiError;
 use crate::path;
+use crate::recent::KEPT;
 use crate::routes::{Content, Does, Route};
 use crate::{audit, openapi};
 
@@ -74,7 +75,7 @@ pub(crate) async fn answer(control: &dyn Control, asked: Asked<'_>) -> Result<An
         }
         Does::Parity => reads::parity(control),
         Does::Decisions => {
-            let limit = asked.number("limit", 50, reads::MAX_DECISIONS)?;
+            let limit = asked.number("limit", 50, KEPT)?;
             reads::decisions(control, limit, asked.query("model").as_deref())
         }
         Does::Stats => reads::stats(control),

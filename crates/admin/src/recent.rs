@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::stats::Stats;
 
 /// Decisions that are kept.
-const KEPT: usize = 1024;
+pub(crate) const KEPT: usize = 1024;
 /// Names of requests that are longer are cut.
 const MAX_NAME: usize = 128;
 

@@ -74,8 +74,11 @@ fn hour() -> u64 {
 }
 
 fn add(words: &mut BTreeMap<String, u64>, word: &str, count: u64) {
-    let is_known = words.contains_key(word) || words.len() < MAX_WORDS;
-    let word = if is_known { word } else { "other" };
+    if let Some(known) = words.get_mut(word) {
+        *known = known.saturating_add(count);
+        return;
+    }
+    let word = if words.len() < MAX_WORDS { word } else { "other" };
     let known = words.entry(word.to_owned()).or_default();
     *known = known.saturating_add(count);
 }
@@ -194,8 +197,14 @@ impl Stats {
     #[must_use]
     pub fn total(&self, pool: Option<&str>) -> Tally {
         let counts = self.0.lock();
-        let asked = counts.entries.iter().filter(|((of, _), _)| pool.is_none_or(|pool| of == pool));
-        asked.fold(Tally::default(), |all, (_, one)| all.and(one))
+        let together = |all: Tally, (_, one): (&Key, &Tally)| all.and(one);
+        match pool.map(str::to_owned) {
+            Some(pool) => {
+                let hours = (pool.clone(), 0)..=(pool, u64::MAX);
+                counts.entries.range(hours).fold(Tally::default(), together)
+            }
+            None => counts.entries.iter().fold(Tally::default(), together),
+        }
     }
 
     /// The first hour that is counted, in seconds since 1970.

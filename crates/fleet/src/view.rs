@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kvasir_inventory::{BlockSample, Tier, Trust};
+use serde_json::{Value, json};
 
 use crate::card::EngineCard;
 use crate::endpoint::Endpoint;
@@ -102,6 +103,14 @@ pub struct InventoryView {
 }
 
 impl Endpoint {
+    /// An example of how it hits less than its events promise, and how far these are believed now;
+    /// `None` where that was not seen.
+    #[must_use]
+    pub fn over_predicted(&self) -> Option<Value> {
+        let example = self.hit_example()?.shown();
+        Some(json!({ "trust": self.trust().to_string(), "example": example }))
+    }
+
     /// What can be said of it now.
     #[must_use]
     pub fn view(&self) -> EndpointView {

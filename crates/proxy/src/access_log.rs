@@ -242,6 +242,7 @@ impl AccessLog {
 
     fn tell(&self, took: Duration) {
         let (Some(observer), Some(decision)) = (&self.observer, &self.decision) else { return };
+        let (overlap, pending) = self.credit(decision);
         observer.served(Served {
             request_id: self.request_id(),
             path: &self.path,
@@ -250,8 +251,9 @@ impl AccessLog {
             endpoint: self.endpoint.as_deref(),
             prefill_endpoint: self.prefill_endpoint.as_deref(),
             plan: self.plan,
-            split: self.is_split(),
             decision,
+            overlap,
+            pending,
             level: self.level,
             tokens: self.tokens,
             reported_cached_tokens: self.usage.cached_tokens,

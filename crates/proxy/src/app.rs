@@ -133,12 +133,6 @@ impl App {
         Self { observer, ..self }
     }
 
-    /// The whole metrics page.
-    #[must_use]
-    pub fn metrics_page(&self) -> String {
-        self.metrics()
-    }
-
     /// Sends the spans that wait to be sent, for at most `patience`.
     pub async fn flush_spans(&self, patience: Duration) {
         if let Some(spans) = &self.spans {
@@ -185,7 +179,8 @@ impl App {
     }
 
     /// The whole `/metrics` page.
-    pub(crate) fn metrics(&self) -> String {
+    #[must_use]
+    pub fn metrics(&self) -> String {
         let mut page = (self.metrics_page)();
         if !page.is_empty() && !page.ends_with('\n') {
             page.push('\n');

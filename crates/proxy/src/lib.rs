@@ -48,5 +48,6 @@ pub use self::forwarded::ForwardedHeaders;
 pub use self::keys::ClientKeys;
 pub use self::listen::{ListenError, ListenSettings, Listener, serve, watch_files};
 pub use self::observer::{Observer, Served};
+pub use self::route::forwards;
 pub use self::spans::{SpanSettings, Spans};
 pub use kvasir_server_tls::TlsFiles;

@@ -3,7 +3,7 @@
 use std::iter;
 
 use http::{HeaderValue, Response, StatusCode, header};
-use kvasir_fleet::{Fleet, HitExample, ParityPart, Pool, TokenExample, TokenState};
+use kvasir_fleet::{Fleet, ParityPart, Pool, TokenState};
 use serde_json::{Value, json};
 
 use crate::relay::{AnswerBody, whole};
@@ -116,38 +116,10 @@ fn pool_state(pool: &Pool) -> Value {
 /// Where engines and predictions differ, with an example each; `None` where nothing was seen.
 fn parity_state(pool: &Pool) -> Option<Value> {
     let members = pool.members();
-    let hits = members.iter().filter_map(|member| {
-        let HitExample { request_id, api, prompt_tokens, predicted, reported } =
-            member.hit_example()?;
-        let example = json!({
-            "request_id": request_id,
-            "api": api,
-            "prompt_tokens": prompt_tokens,
-            "predicted_cached_tokens": predicted,
-            "reported_cached_tokens": reported,
-        });
-        let trust = member.trust().to_string();
-        Some((member.name(), json!({ "trust": trust, "example": example })))
-    });
+    let hits = members.iter().filter_map(|member| Some((member.name(), member.over_predicted()?)));
     let hits: serde_json::Map<String, Value> = hits.collect();
-    let tokens = pool.token_parity().states().into_iter().filter_map(|state| {
-        let TokenState { model, api, mismatch, equal, different, example } = state;
-        let TokenExample { request_id, endpoint, streamed, counted, reported } = example?;
-        Some(json!({
-            "model": model,
-            "api": api,
-            "token_mismatch": mismatch,
-            "equal": equal,
-            "different": different,
-            "example": {
-                "request_id": request_id,
-                "endpoint": endpoint,
-                "stream": streamed,
-                "counted_prompt_tokens": counted,
-                "reported_prompt_tokens": reported,
-            },
-        }))
-    });
+    let states = pool.token_parity().states();
+    let tokens = states.iter().filter(|state| state.example.is_some()).map(TokenState::shown);
     let tokens: Vec<Value> = tokens.collect();
     let seen = !hits.is_empty() || !tokens.is_empty();
     seen.then(|| json!({ "over_predicted": hits, "token_counts": tokens }))

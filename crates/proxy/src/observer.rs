@@ -27,10 +27,12 @@ pub struct Served<'a> {
     pub prefill_endpoint: Option<&'a str>,
     /// How it was served in the end, in pools that split requests.
     pub plan: Option<&'static str>,
-    /// Whether it was served in two legs.
-    pub split: bool,
     /// The last decision about it.
     pub decision: &'a Decision,
+    /// Tokens that the engine which computed the prompt was credited with holding.
+    pub overlap: u64,
+    /// Tokens beyond that which it was computing for others.
+    pub pending: u64,
     /// How far the prompt was known.
     pub level: &'static str,
     /// `exact`, or why its tokens are not known exactly.

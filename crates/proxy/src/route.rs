@@ -80,11 +80,8 @@ pub(crate) fn route(method: &Method, path: &str, forward_paths: &[String]) -> Ro
         None => {}
     }
     // A path with dot segments may name another resource at the engine than it does here.
-    let forwarded = !has_dot_segments(path)
-        && forward_paths.iter().any(|listed| match listed.strip_suffix('*') {
-            Some(prefix) => path.starts_with(prefix),
-            None => path == listed,
-        });
+    let forwarded =
+        !has_dot_segments(path) && forward_paths.iter().any(|listed| forwards(listed, path));
     if !forwarded {
         return Route::Unknown;
     }
@@ -93,6 +90,15 @@ pub(crate) fn route(method: &Method, path: &str, forward_paths: &[String]) -> Ro
         return Route::WrongMethod { allow: "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS" };
     }
     Route::Forward
+}
+
+/// Whether a configured path, exact or a prefix that ends in `*`, lets this one through.
+#[must_use]
+pub fn forwards(listed: &str, path: &str) -> bool {
+    match listed.strip_suffix('*') {
+        Some(prefix) => path.starts_with(prefix),
+        None => path == listed,
+    }
 }
 
 /// The route of a path that has few methods.

@@ -9,12 +9,11 @@ use serde_json::{Value, json};
 use super::changes::check_tenant;
 use crate::control::{Control, State};
 use crate::error::ApiError;
+use crate::recent::KEPT;
 use crate::views;
 
 /// Blocks that are shown at most.
 pub(super) const MAX_SAMPLES: usize = 1000;
-/// Decisions that are kept.
-pub(super) const MAX_DECISIONS: usize = 1024;
 
 pub(super) fn pools(control: &dyn Control) -> Value {
     let (fleet, state) = (control.fleet(), control.state());
@@ -96,7 +95,7 @@ pub(super) fn parity(control: &dyn Control) -> Value {
     let pools: Vec<Value> = fleet
         .pools()
         .iter()
-        .map(|pool| views::parity(pool, &recent.latest(MAX_DECISIONS, Some(pool.model()))))
+        .map(|pool| views::parity(pool, &recent.latest(KEPT, Some(pool.model()))))
         .collect();
     let ok = pools.iter().all(|pool| pool["problems"].as_array().is_none_or(Vec::is_empty));
     json!({ "ok": ok, "pools": pools })

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use kvasir_fleet::{
-    Endpoint, EndpointView, HashState, HitExample, Parity, ParityPart, Pool, PromptState,
-    StreamView, TokenExample, TokenState,
+    Endpoint, EndpointView, HashState, Parity, ParityPart, Pool, PromptState, StreamView,
+    TokenState,
 };
 use kvasir_inventory::{AbsentReason, PartialReason, SuspectReason, Trust};
 use serde_json::{Map, Value, json};
@@ -73,44 +73,11 @@ fn oracles(pool: &Pool) -> Map<String, Value> {
 }
 
 fn token_counts(pool: &Pool) -> Vec<Value> {
-    let shown = |state: TokenState| {
-        let TokenState { model, api, mismatch, equal, different, example } = state;
-        let example = example.map(|example| {
-            let TokenExample { request_id, endpoint, streamed, counted, reported } = example;
-            json!({
-                "request_id": request_id,
-                "endpoint": endpoint,
-                "stream": streamed,
-                "counted_prompt_tokens": counted,
-                "reported_prompt_tokens": reported,
-            })
-        });
-        json!({
-            "model": model,
-            "api": api,
-            "token_mismatch": mismatch,
-            "equal": equal,
-            "different": different,
-            "example": example,
-        })
-    };
-    pool.token_parity().states().into_iter().map(shown).collect()
+    pool.token_parity().states().iter().map(TokenState::shown).collect()
 }
 
 fn over_predicted(members: &[Arc<Endpoint>]) -> Map<String, Value> {
-    let shown = |member: &Arc<Endpoint>| {
-        let HitExample { request_id, api, prompt_tokens, predicted, reported } =
-            member.hit_example()?;
-        let example = json!({
-            "request_id": request_id,
-            "api": api,
-            "prompt_tokens": prompt_tokens,
-            "predicted_cached_tokens": predicted,
-            "reported_cached_tokens": reported,
-        });
-        Some((member.name(), json!({ "trust": member.trust().to_string(), "example": example })))
-    };
-    members.iter().filter_map(shown).collect()
+    members.iter().filter_map(|member| Some((member.name(), member.over_predicted()?))).collect()
 }
 
 fn hash_contracts(members: &[Arc<Endpoint>], views: &[EndpointView]) -> Vec<Value> {

@@ -21,32 +21,26 @@ pub(super) const VARIABLES: [Variable; 14] = [
                 ("adaptive", Blend::Adaptive),
                 ("adaptive-soft", Blend::AdaptiveSoft),
             ];
-            let blend = word(text, &blends)?;
-            precise(config, |options| options.blend = blend)
+            precise(config, word(text, &blends), |options| &mut options.blend)
         },
     },
     Variable {
         name: "LOXILB_KV_MEAN_LOAD_FACTOR",
         key: "pools[].policy.load_factor_percent",
         set: |config, text| {
-            let percent = parsed(text)?;
-            precise(config, |options| options.load_factor_percent = percent)
+            precise(config, parsed(text), |options| &mut options.load_factor_percent)
         },
     },
     Variable {
         name: "LOXILB_KV_LOAD_PENALTY",
         key: "pools[].policy.load_penalty",
-        set: |config, text| {
-            let penalty = parsed(text)?;
-            precise(config, |options| options.load_penalty = penalty)
-        },
+        set: |config, text| precise(config, parsed(text), |options| &mut options.load_penalty),
     },
     Variable {
         name: "LOXILB_KV_CAP_SUM_MILLI",
         key: "pools[].policy.capacity_sum_milli",
         set: |config, text| {
-            let sum = parsed(text)?;
-            precise(config, |options| options.capacity_sum_milli = Some(sum))
+            precise(config, parsed(text).map(Some), |options| &mut options.capacity_sum_milli)
         },
     },
     Variable {
@@ -54,42 +48,32 @@ pub(super) const VARIABLES: [Variable; 14] = [
         key: "pools[].policy.relief",
         set: |config, text| {
             let reliefs = [("auto", Relief::Auto), ("on", Relief::On), ("off", Relief::Off)];
-            let relief = word(text, &reliefs)?;
-            precise(config, |options| options.relief = relief)
+            precise(config, word(text, &reliefs), |options| &mut options.relief)
         },
     },
     Variable {
         name: "LOXILB_KV_COLDSTART_SEED_N",
         key: "pools[].policy.cold_seed_every",
-        set: |config, text| {
-            let every = parsed(text)?;
-            precise(config, |options| options.cold_seed_every = every)
-        },
+        set: |config, text| precise(config, parsed(text), |options| &mut options.cold_seed_every),
     },
     Variable {
         name: "LOXILB_KV_COLDSTART_MIN_BLOCKS",
         key: "pools[].policy.cold_seed_blocks",
         set: |config, text| {
             // 0 is 1 there.
-            let blocks = parsed::<u64>(text)?.max(1);
-            precise(config, |options| options.cold_seed_blocks = blocks)
+            let blocks = parsed(text).map(|blocks: u64| blocks.max(1));
+            precise(config, blocks, |options| &mut options.cold_seed_blocks)
         },
     },
     Variable {
         name: "LOXILB_KV_ZERO_HIT_N",
         key: "pools[].policy.zero_hit_requests",
-        set: |config, text| {
-            let requests = parsed(text)?;
-            precise(config, |options| options.zero_hit_requests = requests)
-        },
+        set: |config, text| precise(config, parsed(text), |options| &mut options.zero_hit_requests),
     },
     Variable {
         name: "LLB_KV_MIN_MATCH_TOKENS",
         key: "pools[].policy.min_match_tokens",
-        set: |config, text| {
-            let tokens = parsed(text)?;
-            precise(config, |options| options.min_match_tokens = tokens)
-        },
+        set: |config, text| precise(config, parsed(text), |options| &mut options.min_match_tokens),
     },
     Variable {
         name: "LLB_KV_NONE_HASH_SEED",
@@ -155,11 +139,16 @@ pub(super) const VARIABLES: [Variable; 14] = [
 ];
 
 /// For pools whose policy is LoxiLB's.
-fn precise(config: &mut Config, set: impl Fn(&mut PreciseOptions)) -> Result<Effect, String> {
+fn precise<T: Clone>(
+    config: &mut Config,
+    value: Result<T, String>,
+    key: impl Fn(&mut PreciseOptions) -> &mut T,
+) -> Result<Effect, String> {
+    let value = value?;
     let mut effect = Effect::Nothing("no pool has the policy `precise_cache_aware`");
     for pool in &mut config.pools {
         if let PolicySpec::PreciseCacheAware(options) = &mut pool.policy {
-            set(options);
+            key(options).clone_from(&value);
             effect = Effect::Set;
         }
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::engines::one_each;
 use super::{header, labels, sample};
 use crate::endpoint::Endpoint;
+use crate::engine::Engine;
 use crate::lease::LeaseCounts;
 use crate::pool::Pool;
 
@@ -47,35 +48,46 @@ pub(super) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Ar
             sample(page, name, &labels(endpoint.url(), rank.as_deref()), get(counts));
         }
     }
-    let engines = one_each(endpoints);
-    let name = "pd_failed_hand_overs_total";
-    header(page, name, "counter", "Hand-overs that failed, by the engine's part in them.");
-    for endpoint in &engines {
-        for (part, count) in endpoint.engine().hand_over_counts().failures() {
-            let labels = [("endpoint", endpoint.url()), ("part", part.as_str())];
-            sample(page, name, &labels, count as f64);
-        }
-    }
-    let name = "pd_faults_total";
-    header(page, name, "counter", "How often the engine, or a link of it, was found at fault.");
-    for endpoint in &engines {
-        for (fault, count) in endpoint.engine().hand_over_counts().blames() {
-            let labels = [("endpoint", endpoint.url()), ("fault", fault.as_str())];
-            sample(page, name, &labels, count as f64);
-        }
-    }
-    let name = "pd_left_out";
-    header(page, name, "gauge", "1 while the engine hands nothing over; links that do not.");
-    for endpoint in &engines {
-        for (fault, count) in endpoint.engine().hand_overs().left_out(endpoint.url()) {
-            let labels = [("endpoint", endpoint.url()), ("fault", fault.as_str())];
-            sample(page, name, &labels, count as f64);
-        }
-    }
+    hand_overs(page, &one_each(endpoints));
     let name = "pool_split";
     header(page, name, "gauge", "1 for whether the pool can split requests, and why not.");
     for pool in pools {
         let labels = [("model", pool.model()), ("state", pool.split_state().as_str())];
         sample(page, name, &labels, 1.0);
+    }
+}
+
+/// How hand-overs of KV went, and what is left out of them now.
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+fn hand_overs(page: &mut String, engines: &[&Endpoint]) {
+    let name = "pd_failed_hand_overs_total";
+    header(page, name, "counter", "Hand-overs that failed, by the engine's part in them.");
+    by_word(page, name, "part", engines, |engine| {
+        engine.hand_over_counts().failures().map(|(part, count)| (part.as_str(), count as f64))
+    });
+    let name = "pd_faults_total";
+    header(page, name, "counter", "How often the engine, or a link of it, was found at fault.");
+    by_word(page, name, "fault", engines, |engine| {
+        engine.hand_over_counts().blames().map(|(fault, count)| (fault.as_str(), count as f64))
+    });
+    let name = "pd_left_out";
+    header(page, name, "gauge", "1 while the engine hands nothing over; links that do not.");
+    by_word(page, name, "fault", engines, |engine| {
+        let left_out = engine.hand_overs().left_out(engine.url());
+        left_out.map(|(fault, count)| (fault.as_str(), count as f64))
+    });
+}
+
+fn by_word<const N: usize>(
+    page: &mut String,
+    name: &str,
+    label: &str,
+    engines: &[&Endpoint],
+    words: impl Fn(&Engine) -> [(&'static str, f64); N],
+) {
+    for endpoint in engines {
+        for (word, count) in words(endpoint.engine()) {
+            sample(page, name, &[("endpoint", endpoint.url()), (label, word)], count);
+        }
     }
 }

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 
 pub(crate) use self::state::{Oracle, State, Totals};
 
@@ -86,6 +87,21 @@ pub struct HitExample {
     pub predicted: u64,
     /// Cached tokens reported.
     pub reported: u64,
+}
+
+impl HitExample {
+    /// For people and other programs.
+    #[must_use]
+    pub fn shown(&self) -> Value {
+        let Self { request_id, api, prompt_tokens, predicted, reported } = self;
+        json!({
+            "request_id": request_id,
+            "api": api,
+            "prompt_tokens": prompt_tokens,
+            "predicted_cached_tokens": predicted,
+            "reported_cached_tokens": reported,
+        })
+    }
 }
 
 /// An endpoint's suspicion began or ended.

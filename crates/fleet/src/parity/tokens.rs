@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 
 use super::report::{Report, bounded};
 use super::window::Window;
@@ -74,6 +75,35 @@ pub struct TokenState {
     pub different: u64,
     /// The last of these.
     pub example: Option<TokenExample>,
+}
+
+impl TokenExample {
+    fn shown(&self) -> Value {
+        let Self { request_id, endpoint, streamed, counted, reported } = self;
+        json!({
+            "request_id": request_id,
+            "endpoint": endpoint,
+            "stream": streamed,
+            "counted_prompt_tokens": counted,
+            "reported_prompt_tokens": reported,
+        })
+    }
+}
+
+impl TokenState {
+    /// For people and other programs.
+    #[must_use]
+    pub fn shown(&self) -> Value {
+        let Self { model, api, mismatch, equal, different, example } = self;
+        json!({
+            "model": model,
+            "api": api,
+            "token_mismatch": mismatch,
+            "equal": equal,
+            "different": different,
+            "example": example.as_ref().map(TokenExample::shown),
+        })
+    }
 }
 
 impl Counted {
