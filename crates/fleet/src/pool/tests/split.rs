@@ -13,6 +13,7 @@ use super::*;
 use crate::admission::{Limits as AdmissionLimits, NoRoom};
 use crate::decision_log::{DecisionLog, DecisionLogSpec};
 use crate::kind::EngineKind;
+use crate::load::Reservation;
 use crate::parity::Unjudged;
 use crate::spec::Part;
 use crate::split::{Protocol, SplitSettings, SplitState};
@@ -51,6 +52,13 @@ pub(super) fn ask(pool: &Pool, prompt: &[Vec<u32>]) -> Result<Chosen, NoRoom> {
 
 pub(super) fn plan(pool: &Pool, prompt: &[Vec<u32>]) -> Option<PairPlan> {
     ask(pool, prompt).unwrap().decision.plan
+}
+
+/// The claim of a decode leg whose prefill leg is over.
+fn decode_leg(pool: &Pool, prompt: &[Vec<u32>]) -> Reservation {
+    let Chosen { reservation, prefill, .. } = ask(pool, prompt).unwrap();
+    drop(prefill);
+    reservation
 }
 
 pub(super) fn prompt() -> Vec<Vec<u32>> {
@@ -310,11 +318,7 @@ fn limits_hold_on_each_side_and_one_request_counts_once() {
 fn transfers_are_timed_where_they_are_alone() {
     let scene = scene(&[Prefill, Decode]);
     let (pool, prompt, d) = (splitting(&scene), prompt(), scene.endpoint(1));
-    let leg = || {
-        let mut chosen = ask(&pool, &prompt).unwrap();
-        drop(chosen.prefill.take());
-        chosen.reservation
-    };
+    let leg = || decode_leg(&pool, &prompt);
     for _ in 0..9 {
         // Not sent by itself: what it took says nothing.
         leg().first_data(true);

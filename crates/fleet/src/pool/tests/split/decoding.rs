@@ -6,11 +6,7 @@ use super::*;
 fn a_decode_endpoint_generates_a_whole_answer_once_the_prompt_is_there() {
     let scene = scene(&[Prefill, Decode]);
     let (pool, prompt, d) = (splitting(&scene), prompt(), scene.endpoint(1));
-    let leg = || {
-        let mut chosen = ask(&pool, &prompt).unwrap();
-        drop(chosen.prefill.take());
-        chosen.reservation
-    };
+    let leg = || decode_leg(&pool, &prompt);
     let (mut streamed, mut fetches, mut told) = (leg(), leg(), leg());
     assert_eq!((d.in_flight(), d.decoding()), (3, 0));
     // Both legs were sent at once, and the prefill leg is over.

@@ -1,5 +1,7 @@
 //! The formulas of the policies that come from other routers, against values computed by hand.
 
+mod edges;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -46,9 +48,12 @@ fn quiet(blend: Blend) -> PreciseOptions {
     PreciseOptions { blend, cold_seed_every: 0, relief: Relief::Off, ..PreciseOptions::default() }
 }
 
+fn chosen(options: PreciseOptions, candidates: &[Candidate]) -> Option<Choice> {
+    ask(&mut PreciseCacheAware::new(options), &query(100), candidates)
+}
+
 fn precise(options: PreciseOptions, rows: &[(u32, u32)]) -> Option<(usize, &'static str)> {
-    let choice = ask(&mut PreciseCacheAware::new(options), &query(100), &fleet(rows))?;
-    Some((choice.index, choice.detail))
+    chosen(options, &fleet(rows)).map(|choice| (choice.index, choice.detail))
 }
 
 fn near(found: &[f64], wanted: &[f64]) {

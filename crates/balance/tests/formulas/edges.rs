@@ -1,57 +1,17 @@
 //! Values at which formulas and rules turn over, and what a policy asks for, names and forgets.
 
-#![allow(clippy::unwrap_used, reason = "a test may stop at once")]
-
-use std::time::Duration;
-
 use kvasir_balance::{
-    Blend, CacheAware, CacheAwareOptions, Candidate, Capacity, Choice, EndpointId, Exclusion,
-    FleetView, Guard, Load, Moment, Needs, Outcome, Policy, PolicyKind, PreciseCacheAware,
-    PreciseOptions, PrefillRate, Prefix, Query, Reason, RecentWork, Relief, Rng, SelectionSpec,
-    Session, Weighted, detail, even_out, median_rate,
+    Exclusion, Guard, Needs, PolicyKind, PrefillRate, RecentWork, SelectionSpec, even_out,
+    median_rate,
 };
-use kvasir_inventory::{Overlap, Tier, Trust};
-use kvasir_kv_hash::BlockKey;
 
-const BLOCK: u32 = 16;
-
-/// (blocks held, requests in flight), each with a known cache of 1,000 blocks.
-fn fleet(rows: &[(u32, u32)]) -> Vec<Candidate> {
-    let of = |(place, (blocks, in_flight)): (usize, &(u32, u32))| {
-        let mut overlap = Overlap::default();
-        overlap.add(Tier::Device, blocks * BLOCK);
-        Candidate {
-            id: EndpointId(place as u64),
-            overlap,
-            load: Load { in_flight: *in_flight, ..Load::default() },
-            trust: Trust::Exact,
-            resident_blocks: Some(1000),
-            ..Candidate::default()
-        }
-    };
-    rows.iter().enumerate().map(of).collect()
-}
-
-fn ask(policy: &mut dyn Policy, query: &Query<'_>, candidates: &[Candidate]) -> Option<Choice> {
-    let mut moment = Moment { now: Duration::ZERO, rng: &mut Rng::new(7) };
-    policy.choose(query, &FleetView { candidates }, &mut moment)
-}
-
-fn precise(options: PreciseOptions, candidates: &[Candidate]) -> Option<Choice> {
-    let prefix = Prefix { tokens_per_key: BLOCK, ..Prefix::default() };
-    let query = Query { prompt_tokens: 1601, prefix, ..Query::default() };
-    ask(&mut PreciseCacheAware::new(options), &query, candidates)
-}
-
-fn quiet(blend: Blend) -> PreciseOptions {
-    PreciseOptions { blend, cold_seed_every: 0, relief: Relief::Off, ..PreciseOptions::default() }
-}
+use super::*;
 
 #[test]
 fn the_law_of_the_cap_between_its_ends() {
     // L = 17: f = 175 + floor(125 * 1 / 10) = 187, cap = ceil(187 * 17 / 200) = 16.
     let at = |rows: &[(u32, u32)]| {
-        precise(quiet(Blend::Adaptive), &fleet(rows)).map(|choice| (choice.index, choice.detail))
+        chosen(quiet(Blend::Adaptive), &fleet(rows)).map(|choice| (choice.index, choice.detail))
     };
     assert_eq!(at(&[(50, 16), (40, 1)]), Some((1, detail::SPILL)));
     // L = 18: f = 200, cap = 18.
@@ -63,7 +23,7 @@ fn a_capacity_is_believed_up_to_eight_times_the_fitted_fleet_s() {
     const FITTED: u64 = 15_284_310;
     let lambda = |sum, load| {
         let options = PreciseOptions { capacity_sum_milli: sum, ..quiet(Blend::AdaptiveSoft) };
-        let scores = precise(options, &fleet(&[(50, load), (50, 0)])).map(|choice| choice.scores);
+        let scores = chosen(options, &fleet(&[(50, load), (50, 0)])).map(|choice| choice.scores);
         scores.map(|scores| scores[0] / f64::from(load))
     };
     // L = 80 is far beyond the law's end; an eighth of it is before its beginning.
@@ -77,7 +37,7 @@ fn a_capacity_is_believed_up_to_eight_times_the_fitted_fleet_s() {
 
 #[test]
 fn scores_are_lower_where_it_is_better() {
-    let scores = |blend, rows: &[(u32, u32)]| precise(quiet(blend), &fleet(rows)).unwrap().scores;
+    let scores = |blend, rows: &[(u32, u32)]| chosen(quiet(blend), &fleet(rows)).unwrap().scores;
     assert_eq!(scores(Blend::Off, &[(10, 0), (50, 9), (0, 0)]), [-10.0, -50.0, 0.0]);
     // A load weighs by its part of the capacity: 32 * 6 over 2 and over 1.
     let soft = PreciseOptions { capacity: Capacity::Blocks, ..quiet(Blend::Soft) };
@@ -85,7 +45,7 @@ fn scores_are_lower_where_it_is_better() {
     for (candidate, blocks) in candidates.iter_mut().zip([2_000, 1_000]) {
         candidate.capacity_blocks = Some(blocks);
     }
-    let scores = precise(soft, &candidates).unwrap().scores;
+    let scores = chosen(soft, &candidates).unwrap().scores;
     assert!((scores[0] * 2.0 - scores[1]).abs() <= 1.0, "{scores:?}");
 }
 
@@ -93,7 +53,7 @@ fn scores_are_lower_where_it_is_better() {
 fn two_endpoints_are_a_fleet_for_relief() {
     let relieved = PreciseOptions { relief: Relief::On, ..quiet(Blend::Hard) };
     // Of the holder alone the cap is ceil(1.75 * 6) = 11, of both ceil(175 * 6 / 200) = 6.
-    let choice = |rows: &[(u32, u32)]| precise(relieved, &fleet(rows)).unwrap();
+    let choice = |rows: &[(u32, u32)]| chosen(relieved, &fleet(rows)).unwrap();
     assert_eq!(
         (choice(&[(50, 6), (0, 0)]).index, choice(&[(50, 6), (0, 0)]).detail),
         (1, detail::RELIEF)
