@@ -201,7 +201,7 @@ impl<'a> World<'a> {
         let chosen = self
             .gateways
             .get_mut(usize::from(gateway))
-            .and_then(|chooser| chooser.choose(self.prepared, place, &tried, self.now));
+            .and_then(|chooser| chooser.choose(self.prepared, place, (&tried, broken_off == 0), self.now));
         let Some(chosen) = chosen else { return self.end(request, Ended::Failed) };
         let Chosen { answers: reservation, prefill, plan, predicted, spilled } = chosen;
         let record = &mut self.records[place];
