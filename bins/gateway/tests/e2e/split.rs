@@ -8,6 +8,7 @@ mod legs;
 mod pair;
 mod scripted;
 mod soak;
+mod switch;
 mod view;
 
 use std::net::SocketAddr;
