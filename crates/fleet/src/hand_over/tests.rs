@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::ledger::{FORGOTTEN, Fault, Ledger, MOST, REST};
+use super::ledger::{FORGOTTEN, Fault, Ledger, MOST, REST, TRIAL};
 
-/// What engines of these names did: `+` worked, `-` failed, `0` handed nothing over.
+/// What engines of these names did: `+` worked, `-` failed, `0` handed nothing over, `?` are tried.
 struct Scene {
     ledger: Ledger,
     now: Instant,
@@ -23,6 +23,10 @@ impl Scene {
             let fault = match what {
                 "+" => {
                     self.ledger.worked(p, d, self.now);
+                    None
+                }
+                "?" => {
+                    self.ledger.tries(p, d, self.now);
                     None
                 }
                 "-" => self.ledger.failed(p, d, self.now),
@@ -113,6 +117,35 @@ fn who_is_at_fault_is_tried_again_after_a_while() {
         scene.play("+p3d3");
         assert!(scene.ledger.is_empty(), "{events}");
     }
+}
+
+#[test]
+fn one_request_tries_and_the_others_wait_for_what_comes_of_it() {
+    for (events, out) in
+        [("-p1d1 -p1d2 -p1d1", "p1"), ("-p1d1 -p2d1 -p1d1", "d1"), ("-p1d1 -p1d1 -p1d1", "p1d1")]
+    {
+        let mut scene = Scene::new();
+        scene.play(events);
+        scene.later(REST);
+        assert_eq!(scene.out(), "", "{events}");
+        scene.play("?p1d1");
+        assert_eq!(scene.out(), out, "{events}");
+        // It told nothing: the next one.
+        scene.later(TRIAL);
+        assert_eq!(scene.out(), "", "{events}");
+        scene.play("?p1d1");
+        // A failure is news, and begins the rest anew.
+        assert_eq!(scene.play("-p1d1").len(), 1, "{events}");
+        scene.later(TRIAL);
+        assert!(scene.out().starts_with(out), "{events}");
+        scene.later(REST);
+        scene.play("?p1d1 +p1d1");
+        assert_eq!(scene.out(), "", "{events}");
+    }
+    // Who is not at fault is never waited for.
+    let mut scene = Scene::new();
+    scene.play("-p1d1 ?p1d1 ?p2d2");
+    assert_eq!(scene.out(), "");
 }
 
 #[test]

@@ -198,6 +198,9 @@ impl Pool {
         let side = |place: usize| Side::of(place, evidence, &candidates).ok_or(NoRoom::Nobody);
         let (answers, computes) = (side(chosen.index)?, chosen.prefill.map(side).transpose()?);
         let fetches = chosen.plan == Some(PairPlan::Split);
+        if let Some(computes) = &computes {
+            self.shared.hand_overs.tries(computes.member, answers.member);
+        }
         let (reservation, prefill) = self.claim(&answers, computes.as_ref(), fetches, &mut trials);
         for side in computes.iter().chain([&answers]) {
             state.forget_if_gone(side.member);

@@ -64,7 +64,11 @@ async fn switched(kind: EngineKind, protocol: &str) {
         crate::harness::until(crate::harness::SOON, || async {
             let now = answered.load(Ordering::Relaxed);
             let failed = clients.iter().any(tokio::task::JoinHandle::is_finished);
-            if failed || now >= before + 3 * CLIENTS { Ok(()) } else { Err(format!("{turn}: {now}")) }
+            if failed || now >= before + 3 * CLIENTS {
+                Ok(())
+            } else {
+                Err(format!("{turn}: {now}"))
+            }
         })
         .await;
     }
