@@ -9,6 +9,7 @@ use kvasir_inventory::{BlockSample, Inventory, PartialReason, Slot, SlotStats, T
 use kvasir_kv_events::{StatsHandle, Subscriber, Update, Witness};
 use parking_lot::Mutex;
 
+use crate::apply::EvictionCounts;
 use crate::credit::{Credit, Creditable};
 use crate::hash_contract::{HashContract, HashState};
 use crate::trust_changes::TrustChanges;
@@ -35,6 +36,7 @@ pub(crate) struct RankStream {
     hash_contract: ArcSwap<HashContract>,
     hashes_checked: AtomicU64,
     hashes_failed: AtomicU64,
+    evictions: Mutex<EvictionCounts>,
 }
 
 impl RankStream {
@@ -60,6 +62,7 @@ impl RankStream {
             hash_contract: ArcSwap::default(),
             hashes_checked: AtomicU64::new(0),
             hashes_failed: AtomicU64::new(0),
+            evictions: Mutex::default(),
         })
     }
 
@@ -140,6 +143,15 @@ impl RankStream {
     pub(crate) fn hashes_checked(&self) -> (u64, u64) {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (read(&self.hashes_checked), read(&self.hashes_failed))
+    }
+
+    /// Blocks that left, and whether they were missed, since the stream is followed.
+    pub(crate) fn evictions(&self) -> EvictionCounts {
+        *self.evictions.lock()
+    }
+
+    pub(crate) fn set_evictions(&self, counts: EvictionCounts) {
+        *self.evictions.lock() = counts;
     }
 
     /// Takes in what was found; a change is a log line.

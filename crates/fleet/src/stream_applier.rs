@@ -66,6 +66,7 @@ impl StreamApplier {
         endpoint.set_lookahead(applier.lookahead());
         stream.set_refused_blocks(applier.refused_blocks());
         stream.set_hash_contract(applier.hash_contract(), applier.hashes_checked());
+        stream.set_evictions(applier.evictions());
         stream.set_told_apart(applier.tells_apart());
         stream.set_trust(applier.trust(), why);
         stream.after(update);

@@ -15,6 +15,8 @@ use crate::recent::Decided;
 
 /// Used share of a cache from which on it is full.
 const FULL: f64 = 0.98;
+/// Share of evicted blocks that are computed anew soon after, from which on a cache is too small.
+const REGRETTED: f64 = 0.25;
 /// How many times longer than the median of the others first data may take.
 const SLOW_RATIO: f64 = 2.0;
 /// Answers of an endpoint that its pace is judged by.
@@ -257,6 +259,15 @@ fn of_endpoint(member: &Endpoint, view: &EndpointView, problems: &mut Vec<Proble
             format!("its KV cache is {:.0} % used", view.kv_usage.unwrap_or(0.0) * 100.0),
             "prefixes are evicted before they are used again: more memory for the cache, more \
              replicas, or fewer requests at a time",
+        );
+    }
+    let regretted = view.streams.iter().filter_map(|stream| stream.regretted_share);
+    if let Some(share) = regretted.reduce(f64::max).filter(|share| *share >= REGRETTED) {
+        found(
+            "full_cache",
+            format!("{:.0} % of the blocks it evicts are computed anew soon after", share * 100.0),
+            "its cache is too small for what is asked of it: more memory for the cache, more \
+             replicas, or a policy that keeps prompts apart",
         );
     }
     let is_mismatch = |stream: &&StreamView| stream.hash_contract.state == HashState::Mismatch;
