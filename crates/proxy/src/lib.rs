@@ -46,7 +46,7 @@ pub use self::app::{App, DEFAULT_HEAD_BYTES, MetricsPage, Retries, Settings};
 pub use self::explain::CannotExplain;
 pub use self::forwarded::ForwardedHeaders;
 pub use self::keys::ClientKeys;
-pub use self::listen::{ListenError, ListenSettings, Listener, serve, watch_files};
+pub use self::listen::{FileFamilies, ListenError, ListenSettings, Listener, serve, watch_files};
 pub use self::observer::{Observer, Served};
 pub use self::route::forwards;
 pub use self::spans::{SpanSettings, Spans};
