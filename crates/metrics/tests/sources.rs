@@ -13,7 +13,7 @@ use kvasir_metrics::all;
 const NO_FAMILIES: [&str; 1] = ["kvasir_audit"];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
 /// Sources of what is shipped: without tests, and without the catalogue itself.
@@ -83,7 +83,7 @@ fn names_of_families_are_not_put_together() {
     }
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
-        assert!(!text.contains("\"kvasir_{"), "{}: nobody finds such a family", file.display());
+        assert!(!text.contains("format!(\"kvasir_"), "{}: nobody finds such a family", file.display());
     }
 }
 

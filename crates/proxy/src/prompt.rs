@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kvasir_balance::Blind;
-use kvasir_fleet::{Pool, PromptState};
+use kvasir_fleet::{Pool, PromptState, Stage};
 use kvasir_prompt::{
     Api, Level, PromptText, Prompts, Quick, Renderer, Unrouted, given_ids, prompt_text,
 };
@@ -263,9 +263,26 @@ fn finished(
     renderer: Option<&Arc<Renderer>>,
     rendered: Rendered,
 ) -> Known {
+    if asked.learns && renderer.is_some() {
+        note_chat(pool, asked.api, &rendered);
+    }
     match rendered {
         Ok(rendered) => Known::of_rendered(pool, asked, renderer, rendered),
         Err((why, text)) => Known::of_text(pool, asked.body.len(), why, text),
+    }
+}
+
+/// What a chat says of the model's template: others that are not rendered say nothing.
+fn note_chat(pool: &Pool, api: Api, rendered: &Rendered) {
+    if !matches!(api, Api::Chat | Api::Messages | Api::Responses) {
+        return;
+    }
+    match rendered {
+        Ok(rendered) if rendered.texts.iter().any(Option::is_some) => {
+            pool.prompts().note_chat(true)
+        }
+        Err(("template_error", _)) => pool.prompts().note_chat(false),
+        _ => {}
     }
 }
 
@@ -279,5 +296,6 @@ fn text_in(api: Api, body: &[u8], wanted: usize) -> Option<PromptText> {
 }
 
 fn note_time(model: &str, took: Duration) {
+    Stage::Tokenise.took(took.as_secs_f64());
     metrics::histogram!("kvasir_tokenize_seconds", "model" => model.to_owned()).record(took);
 }

@@ -47,6 +47,7 @@ pub(super) fn render(page: &mut String, pools: &[Arc<Pool>]) {
         sample(page, name, &labels, 1.0);
     }
     sources(page, pools);
+    templates(page, pools);
     parity(page, pools);
     headers(page, pools);
 }
@@ -62,6 +63,17 @@ fn sources(page: &mut String, pools: &[Arc<Pool>]) {
             None => continue,
         };
         sample(page, name, &[("model", pool.model()), ("source", source)], 1.0);
+    }
+}
+
+fn templates(page: &mut String, pools: &[Arc<Pool>]) {
+    let name = "kvasir_template_state";
+    header(page, name);
+    for pool in pools {
+        if let Some((state, reason)) = pool.prompts().template_state() {
+            let labels = [("model", pool.model()), ("state", state), ("reason", reason)];
+            sample(page, name, &labels, 1.0);
+        }
     }
 }
 

@@ -27,8 +27,8 @@ pub(super) const GROUP: Group = Group {
         ),
         counter(
             "kvasir_admin_changes_total",
-            &[Label::any("kind"), Label::any("result")],
-            "Changes that were asked for. `kind` is method and route, `result` is `done` or the error's code.",
+            &[Label::any("route"), Label::any("method"), Label::any("result")],
+            "Changes that were asked for. `result` is `done` or the error's code.",
         ),
         gauge("kvasir_admin_connections", &[], "Connections to the admin port that are open."),
         counter(

@@ -5,7 +5,7 @@ use super::words::MODEL;
 use crate::family::{Label, counter, gauge};
 
 const PART: Label = Label::of("part", &["tokenizer", "template"]);
-const TEMPLATE_REASONS: &[&str] = &["", "raised", "no_template", "other"];
+const TEMPLATE_REASONS: &[&str] = &["", "does_not_compile", "fails_on_chats"];
 
 pub(super) const GROUP: Group = Group {
     title: "Tokens",
@@ -15,10 +15,12 @@ pub(super) const GROUP: Group = Group {
             "kvasir_template_state",
             &[
                 MODEL,
-                Label::of("state", &["untried", "ok", "failing"]),
+                Label::of("state", &["untried", "ok", "failing", "missing"]),
                 Label::of("reason", TEMPLATE_REASONS),
             ],
-            "1 for whether the model's chat template renders chats here. `failing` while the last of them failed.",
+            "1 for whether the model's chat template renders chats here. `failing`: it does not compile, or failed on the last three chats or more; \
+             the log says when that begins and ends, once a minute at most. `missing`: the model has none, and serves \
+             completions. Without a series where no tokenizer is in use.",
         ),
         gauge(
             "kvasir_tokenizer_parity",

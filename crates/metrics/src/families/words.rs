@@ -34,6 +34,7 @@ pub(super) const POLICIES: &[&str] = &[
     "consistent_hash",
     "chwbl",
     "session",
+    "sticky",
 ];
 pub(super) const REASONS: &[&str] = &[
     "turn",
