@@ -208,6 +208,15 @@ fn render_pools(page: &mut String, pools: &[Arc<Pool>]) {
         let ready = if pool.is_ready() { 1.0 } else { 0.0 };
         sample(page, "kvasir_pool_ready", &[("model", pool.model())], ready);
     }
+    header(page, "kvasir_pool_endpoint");
+    for pool in pools {
+        for member in pool.members().iter() {
+            let rank = member.rank().map(|rank| rank.to_string());
+            let mut all = labels(member.url(), rank.as_deref());
+            all.insert(0, ("model", pool.model()));
+            sample(page, "kvasir_pool_endpoint", &all, 1.0);
+        }
+    }
     header(page, "kvasir_pool_tokenizer_ready");
     for pool in pools {
         let ready = matches!(*pool.prompts().state(), PromptState::Ready(_));

@@ -83,7 +83,11 @@ fn names_of_families_are_not_put_together() {
     }
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
-        assert!(!text.contains("format!(\"kvasir_"), "{}: nobody finds such a family", file.display());
+        assert!(
+            !text.contains("format!(\"kvasir_"),
+            "{}: nobody finds such a family",
+            file.display()
+        );
     }
 }
 

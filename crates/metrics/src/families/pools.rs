@@ -1,7 +1,7 @@
 //! Pools: whether they serve, what waits for them, their decision logs.
 
 use super::Group;
-use super::words::{ENGINE_SECONDS, MODEL};
+use super::words::{ENDPOINT, ENGINE_SECONDS, MODEL, RANK};
 use crate::family::{Label, counter, gauge, histogram};
 
 const OUTCOMES: &[&str] =
@@ -17,6 +17,12 @@ pub(super) const GROUP: Group = Group {
             "kvasir_pool_ready",
             &[MODEL],
             "1 while the pool can take a request. SGLang's decode endpoints can only with a prefill endpoint beside them.",
+        ),
+        gauge(
+            "kvasir_pool_endpoint",
+            &[MODEL, ENDPOINT, RANK],
+            "1 for each endpoint of the pool. To join families of endpoints with their pools: `kvasir_endpoint_in_flight * on \
+             (job, instance, endpoint, rank) group_right kvasir_pool_endpoint`.",
         ),
         gauge("kvasir_pool_tokenizer_ready", &[MODEL], "1 while prompts can be tokenised."),
     ],

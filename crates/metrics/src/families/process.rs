@@ -18,6 +18,11 @@ pub(super) const GROUP: Group = Group {
             "When the configuration that is in effect was taken up.",
         ),
         gauge(
+            "kvasir_config_stale",
+            &[],
+            "1 while the configuration file was refused: what is in effect is older, and the next start would fail.",
+        ),
+        gauge(
             "kvasir_runtime_tasks",
             &[],
             "Tasks of the async runtime: a few for each engine, one for each connection.",
