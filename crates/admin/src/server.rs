@@ -111,6 +111,7 @@ impl Admin {
             Ok(socket)
         };
         let socket = bind().map_err(|source| AdminError::Bind { address, source })?;
+        counts::from_zero();
         let guard = Guard::new(settings.read_token.as_deref(), settings.write_token.as_deref());
         let guard = Arc::new(RwLock::new(guard));
         Ok(Self { socket, tls, shared: Arc::new(Shared { guard, audit, control }) })
