@@ -72,6 +72,10 @@ mod tests {
             assert!(is_name && name.starts_with("kvasir_"), "{name}");
             let is_counter = family.kind == Kind::Counter;
             assert_eq!(name.ends_with("_total"), is_counter, "{name}: _total is for counters");
+            // promtool's check of metrics refuses these words.
+            for kind in ["counter", "gauge", "histogram", "summary"] {
+                assert!(!name.split('_').any(|word| word == kind), "{name}: {kind} is a kind");
+            }
             for end in ["_count", "_sum", "_bucket", "_info"] {
                 assert!(!name.ends_with(end), "{name}: {end} is a series of another kind");
             }

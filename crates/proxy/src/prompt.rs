@@ -279,7 +279,7 @@ fn note_chat(pool: &Pool, api: Api, rendered: &Rendered) {
     }
     match rendered {
         Ok(rendered) if rendered.texts.iter().any(Option::is_some) => {
-            pool.prompts().note_chat(true)
+            pool.prompts().note_chat(true);
         }
         Err(("template_error", _)) => pool.prompts().note_chat(false),
         _ => {}

@@ -88,7 +88,7 @@ fn render_unjudged(page: &mut String, known: &[Known]) {
             sample(page, name, &one.with(&[("reason", why.as_str())]), count as f64);
         }
     }
-    let name = "kvasir_hit_counter_segments_left_out_total";
+    let name = "kvasir_hit_segments_left_out_total";
     header(page, name);
     for one in known {
         for (why, count) in [("foreign", one.totals.foreign), ("void", one.totals.void)] {

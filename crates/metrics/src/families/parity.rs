@@ -50,7 +50,7 @@ pub(super) const GROUP: Group = Group {
             "Answers that were not held against a prediction, and why.",
         ),
         counter(
-            "kvasir_hit_counter_segments_left_out_total",
+            "kvasir_hit_segments_left_out_total",
             &[ENDPOINT, RANK, Label::of("reason", &["foreign", "void"])],
             "Spans of the engine's counters that were not compared. `foreign`: others sent requests too; `void`: a request failed or \
              was not known exactly, the counters began anew, blocks were forgotten.",
