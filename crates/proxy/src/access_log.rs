@@ -1,11 +1,12 @@
 //! One line per request, and the metrics that go with it, however the request ends.
 
+mod counts;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method};
-use kvasir_fleet::{Decision, PairPlan, Pool, PrefillSide, Shadow};
-use metrics::SharedString;
+use kvasir_fleet::{Decision, PairPlan, Pool, PrefillSide};
 
 use crate::fault::Fault;
 use crate::observer::{Observer, Served};
@@ -266,109 +267,6 @@ impl AccessLog {
             first_data_ms: self.first_data.map(|(took, _)| millis(took)),
             total_ms: millis(took),
         });
-    }
-
-    fn count(&self, took: Duration) {
-        // Shared by the keys of all families.
-        let model = SharedString::from(Arc::<str>::from(self.model.as_deref().unwrap_or_default()));
-        let outcome = self.outcome.as_str();
-        metrics::counter!("kvasir_requests_total",
-            "model" => model.clone(), "status" => self.status.to_string(), "outcome" => outcome)
-        .increment(1);
-        metrics::histogram!("kvasir_request_seconds", "model" => model.clone()).record(took);
-        if let Outcome::Broken(why) = self.outcome {
-            metrics::counter!("kvasir_streams_broken_total",
-                "model" => model.clone(), "cause" => why.as_str())
-            .increment(1);
-        }
-        if let Some(plan) = self.plan {
-            metrics::counter!("kvasir_pd_requests_total", "model" => model.clone(), "plan" => plan)
-                .increment(1);
-        }
-        let Some((first_data, streamed)) = self.first_data else { return };
-        let stream = if streamed { "true" } else { "false" };
-        metrics::histogram!("kvasir_first_data_seconds", "model" => model.clone(),
-            "stream" => stream)
-        .record(first_data);
-        if let Some(seconds) = self.seconds_per_token(took, first_data) {
-            metrics::histogram!("kvasir_time_per_output_token_seconds", "model" => model.clone())
-                .record(seconds);
-        }
-        if let (Some(claim), Some(reported)) = (&self.claim, self.usage.prompt_tokens)
-            && self.is_complete()
-            && self.is_first_try()
-        {
-            claim.judge(reported);
-        }
-        if let Some(decision) = &self.decision {
-            self.count_decision(model, decision);
-        }
-    }
-
-    /// From an answer's first token to its end, for each token after the first: of streams that say how
-    /// many there are.
-    fn seconds_per_token(&self, took: Duration, first_data: Duration) -> Option<f64> {
-        let streamed = self.first_data.is_some_and(|(_, streamed)| streamed);
-        let tokens = self.usage.completion_tokens.filter(|_| streamed && self.is_complete())?;
-        let more = u32::try_from(tokens).ok()?.checked_sub(1).filter(|more| *more > 0)?;
-        Some(took.saturating_sub(first_data).as_secs_f64() / f64::from(more))
-    }
-
-    fn count_decision(&self, model: SharedString, decision: &Decision) {
-        metrics::counter!("kvasir_decisions_total", "model" => model.clone(),
-            "policy" => decision.policy, "reason" => decision.reason.as_str())
-        .increment(1);
-        if !decision.detail.is_empty() {
-            metrics::counter!("kvasir_decision_details_total", "model" => model.clone(),
-                "policy" => decision.policy, "detail" => decision.detail)
-            .increment(1);
-        }
-        for (policy, miss) in decision.misses() {
-            metrics::counter!("kvasir_guard_misses_total", "model" => model.clone(),
-                "policy" => policy, "reason" => miss)
-            .increment(1);
-        }
-        if let Some(Shadow { policy, agrees, overlap }) = decision.shadow {
-            let agrees = if agrees { "true" } else { "false" };
-            metrics::counter!("kvasir_shadow_decisions_total", "model" => model.clone(),
-                "policy" => policy, "agrees" => agrees)
-            .increment(1);
-            metrics::counter!("kvasir_shadow_predicted_cached_tokens_total",
-                "model" => model.clone(), "policy" => policy)
-            .increment(overlap.unwrap_or(0).into());
-        }
-        metrics::counter!("kvasir_prompts_total", "model" => model.clone(),
-            "level" => self.level, "tokens" => self.tokens)
-        .increment(1);
-        metrics::counter!("kvasir_prompt_tokens_total", "model" => model.clone())
-            .increment(decision.prompt_tokens);
-        let (resident, pending) = self.credit(decision);
-        metrics::counter!("kvasir_predicted_cached_tokens_total", "model" => model.clone())
-            .increment(resident);
-        metrics::counter!("kvasir_pending_cached_tokens_total", "model" => model.clone())
-            .increment(pending);
-        if let Some(share) = self.overlap_ratio(decision, resident) {
-            metrics::histogram!("kvasir_overlap_ratio", "model" => model.clone()).record(share);
-        }
-        // Only answers that carry a count, with a prompt whose tokens are known, can be judged.
-        if let Some(cached) = self.usage.cached_tokens
-            && self.tokens == "exact"
-            && self.comparable
-        {
-            metrics::counter!("kvasir_judged_predicted_tokens_total", "model" => model.clone())
-                .increment(resident);
-            metrics::counter!("kvasir_judged_reported_tokens_total", "model" => model)
-                .increment(cached);
-        }
-    }
-}
-
-impl AccessLog {
-    /// The share of the prompt that is `resident` where it went, of prompts that are known.
-    #[expect(clippy::cast_precision_loss, reason = "prompts are far below 2^52 tokens")]
-    fn overlap_ratio(&self, decision: &Decision, resident: u64) -> Option<f64> {
-        let is_known = self.level != "none" && decision.prompt_tokens > 0;
-        is_known.then(|| (resident as f64 / decision.prompt_tokens as f64).min(1.0))
     }
 }
 

@@ -25,6 +25,7 @@ mod incoming;
 mod keys;
 mod listen;
 mod local_routes;
+mod model_families;
 mod observer;
 mod owners;
 mod parity;

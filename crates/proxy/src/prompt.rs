@@ -17,6 +17,8 @@ use kvasir_prompt::{
 };
 use tokio::sync::Semaphore;
 
+use crate::model_families::ModelFamilies;
+
 /// Without a tokenizer a body is only looked through, which is a hundred times as fast.
 const INLINE_READ_BYTES: usize = 256 << 10;
 /// Bytes of body per token, for prompts that are not tokenised.
@@ -297,5 +299,5 @@ fn text_in(api: Api, body: &[u8], wanted: usize) -> Option<PromptText> {
 
 fn note_time(model: &str, took: Duration) {
     Stage::Tokenise.took(took.as_secs_f64());
-    metrics::histogram!("kvasir_tokenize_seconds", "model" => model.to_owned()).record(took);
+    ModelFamilies::of(model).tokenized(took.as_secs_f64());
 }
