@@ -4,6 +4,20 @@ monitoring="$ROOT/docs/monitoring"
 promtool check rules "$monitoring/kvasir-alerts.yaml"
 (cd "$monitoring" && promtool test rules kvasir-alerts-test.yaml)
 
+# The dashboard's expressions, as rules, so that they are parsed too; Grafana's variables replaced.
+python3 - "$monitoring/kvasir-dashboard.json" >"$WORK/dashboard-rules.yaml" <<'PYTHON'
+import json, sys
+
+panels = json.load(open(sys.argv[1]))["panels"]
+targets = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+assert len(targets) > 50, "no expressions were found"
+for variable, value in (("$__rate_interval", "5m"), ("$model", ".*")):
+    targets = [expr.replace(variable, value) for expr in targets]
+rules = [{"record": f"dashboard:{n}", "expr": expr} for n, expr in enumerate(targets)]
+print(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+PYTHON
+promtool check rules "$WORK/dashboard-rules.yaml"
+
 json='content-type: application/json'
 for path in chat/completions completions; do
     for stream in true false; do
