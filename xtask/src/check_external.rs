@@ -42,7 +42,7 @@ enum Need {
     Node(&'static [&'static str]),
 }
 
-const CLIENTS: [Client; 5] = [
+const CLIENTS: [Client; 6] = [
     Client { name: "curl", need: Need::Program("curl"), script: "curl.sh" },
     Client { name: "openai-python", need: Need::Python(&["openai"]), script: "openai_client.py" },
     Client { name: "openai-node", need: Need::Node(&["openai"]), script: "openai_client.mjs" },
@@ -51,13 +51,15 @@ const CLIENTS: [Client; 5] = [
         need: Need::Python(&["langchain-openai"]),
         script: "langchain_client.py",
     },
+    Client { name: "promtool", need: Need::Program("promtool"), script: "promtool.sh" },
     Client { name: "aiperf", need: Need::Python(&["aiperf"]), script: "aiperf.sh" },
 ];
 const PROMPTS: &str = "prompts";
 const USAGE: &str = "usage: cargo xtask check-external [--only NAME[,NAME…]] [DIR]
 
 Runs what is not in the repository: clients and a load generator through the gateway over simulated
-engines (curl, openai-python, openai-node, langchain, aiperf), and, where DIR or KVASIR_TOKENIZERS
+engines (curl, openai-python, openai-node, langchain, aiperf), promtool (Debian: `prometheus`) over the
+alert rules, their tests and the page of a live gateway, and, where DIR or KVASIR_TOKENIZERS
 names a directory of models, their prompts against recorded ones (prompts).";
 
 /// What was asked for.
@@ -104,6 +106,7 @@ fn run(root: &Path, tools: &Tools, fleet: &Fleet, client: &Client) -> Outcome {
         .arg(root.join("xtask/external").join(client.script))
         .env("BASE_URL", fleet.url())
         .env("MODEL", fleet::MODEL)
+        .env("ROOT", root)
         .env("TOKENIZER", root.join("testdata/models/tiny"))
         .env("WORK", tools.dir())
         .env("PATH", tools.path(client.name));

@@ -100,6 +100,7 @@ impl Reloader {
         let state = Arc::new(ArcSwap::from_pointee(state));
         count_from_zero();
         note_loaded();
+        note_stale(false);
         let (started, known) = (base.clone(), args.urls.is_empty().then_some(base));
         Self {
             app,
@@ -198,7 +199,10 @@ impl Reloader {
     async fn reload(&mut self, path: &Path, asked: bool) -> Result<String> {
         let began = Instant::now();
         match self.take_up(path, asked, began).await {
-            Ok(changes) => Ok(changes.map(|changes| changes.to_string()).unwrap_or_default()),
+            Ok(changes) => {
+                note_stale(false);
+                Ok(changes.map(|changes| changes.to_string()).unwrap_or_default())
+            }
             Err(error) => {
                 refused(path, &error);
                 Err(error)
@@ -346,6 +350,7 @@ fn refused(path: &Path, error: &anyhow::Error) {
     let (file, error) = (path.display(), format!("{error:#}"));
     tracing::error!(%file, error, "the new configuration cannot be used: the old one stays");
     count("rejected");
+    note_stale(true);
 }
 
 fn count(result: &'static str) {
@@ -359,6 +364,11 @@ fn counter(result: &'static str) -> metrics::Counter {
 /// An alert on the first rejection needs to have seen that there was none.
 fn count_from_zero() {
     ["applied", "rejected"].into_iter().for_each(|result| counter(result).increment(0));
+}
+
+/// Whether the file is another than what is in effect, since it was refused.
+fn note_stale(stale: bool) {
+    metrics::gauge!("kvasir_config_stale").set(if stale { 1.0 } else { 0.0 });
 }
 
 fn note_loaded() {

@@ -60,6 +60,7 @@ impl Audit {
                 // One write a line: lines of several processes do not mix.
                 let written = file.lock().write_all(format!("{line}\n").as_bytes());
                 if let Err(error) = written {
+                    metrics::counter!("kvasir_admin_audit_dropped_total").increment(1);
                     tracing::error!(%error, line, "the audit log cannot be written");
                 }
             }

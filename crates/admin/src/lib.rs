@@ -14,6 +14,7 @@ mod answer;
 mod audit;
 mod auth;
 mod control;
+mod counts;
 mod error;
 mod openapi;
 mod path;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -25,6 +25,7 @@ use crate::answer::{self, Answer, Asked};
 use crate::audit::{Audit, Entry};
 use crate::auth::{Access, Guard};
 use crate::control::Control;
+use crate::counts;
 use crate::error::ApiError;
 use crate::routes::{self, Route};
 use crate::settings::AdminSettings;
@@ -110,6 +111,7 @@ impl Admin {
             Ok(socket)
         };
         let socket = bind().map_err(|source| AdminError::Bind { address, source })?;
+        counts::from_zero();
         let guard = Guard::new(settings.read_token.as_deref(), settings.write_token.as_deref());
         let guard = Arc::new(RwLock::new(guard));
         Ok(Self { socket, tls, shared: Arc::new(Shared { guard, audit, control }) })
@@ -151,6 +153,7 @@ impl Admin {
             let (tls, shared) = (tls.clone(), Arc::clone(&shared));
             tokio::spawn(async move {
                 let _place = place;
+                let _counted = counts::Connection::begin();
                 match tls {
                     None => converse(stream, remote, shared).await,
                     Some(tls) => match timeout(PATIENCE, tls.accept(stream)).await {
@@ -190,16 +193,21 @@ impl Shared {
         remote: SocketAddr,
         request: Request<Incoming>,
     ) -> Response<Full<Bytes>> {
+        let began = Instant::now();
         let (parts, body) = request.into_parts();
         let found = routes::find(&parts.method, parts.uri.path());
         let allow = match &found {
             Err(error) => error.allow.clone(),
             Ok(_) => None,
         };
+        let known = found.as_ref().ok().map(|(route, _)| *route);
         let answered = match found {
             Ok((route, values)) => self.run(remote, &parts, body, route, values).await,
             Err(error) => {
                 let browser = self.guard.read().admit(Access::Open, &parts.headers);
+                if let Err(refused) = &browser {
+                    counts::denied(refused);
+                }
                 Err(browser.err().unwrap_or(error.error))
             }
         };
@@ -214,6 +222,7 @@ impl Shared {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         let no_sniff = HeaderValue::from_static("nosniff");
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, no_sniff);
+        counts::answered(known, response.status(), began);
         response
     }
 
@@ -228,7 +237,10 @@ impl Shared {
         let role = self.guard.read().admit(route.access, &parts.headers);
         let mut read = Bytes::new();
         let answered = match &role {
-            Err(error) => Err(error.clone()),
+            Err(error) => {
+                counts::denied(error);
+                Err(error.clone())
+            }
             Ok(_) => {
                 let work = async {
                     let limited = Limited::new(body, MAX_BODY).collect().await;
@@ -244,6 +256,7 @@ impl Shared {
         };
         if route.access == Access::Write {
             let result = answered.as_ref().map(|answer| answer.status.as_u16());
+            counts::changed(route, result);
             self.audit.note(&Entry {
                 role: role.ok(),
                 remote,

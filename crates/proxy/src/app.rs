@@ -1,12 +1,13 @@
 //! What every request shares.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use kvasir_fleet::{Fleet, RetryLimits};
+use kvasir_metrics::{header, sample};
 use kvasir_upstream::Upstream;
 use tokio::sync::Semaphore;
 
@@ -192,19 +193,18 @@ impl App {
     }
 
     /// How many tokenizer threads there are, how many are at work, and the rooms in use.
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     fn render_gauges(&self, page: &mut String) {
         let threads = self.tokenizer_threads;
         let busy = threads.saturating_sub(self.tokenizer_permits.available_permits());
         let rooms = usize::try_from(self.rooms.live()).unwrap_or(usize::MAX);
-        for (name, help, value) in [
-            ("pd_rooms", "Numbers of split requests in use.", rooms),
-            ("tokenizer_threads", "Prompts that may be tokenised at one time.", threads),
-            ("tokenizer_threads_busy", "Prompts being tokenised off the async threads.", busy),
+        for (name, value) in [
+            ("kvasir_pd_rooms", rooms),
+            ("kvasir_tokenizer_threads", threads),
+            ("kvasir_tokenizer_threads_busy", busy),
         ] {
-            let _ = writeln!(
-                page,
-                "# HELP kvasir_{name} {help}\n# TYPE kvasir_{name} gauge\nkvasir_{name} {value}"
-            );
+            header(page, name);
+            sample(page, name, &[], value as f64);
         }
     }
 }
