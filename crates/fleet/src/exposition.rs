@@ -47,6 +47,8 @@ const STREAM_FAMILIES: &[Family<RankStream>] = &[
     ("kvasir_endpoint_orphan_blocks", |s| Some(s.residency().orphans as f64)),
     ("kvasir_endpoint_stored_blocks_total", |s| Some(s.blocks_told().0 as f64)),
     ("kvasir_endpoint_evicted_blocks_total", |s| Some(s.blocks_told().1 as f64)),
+    ("kvasir_endpoint_evictions_watched_total", |s| Some(s.evictions().watched as f64)),
+    ("kvasir_endpoint_evictions_regretted_total", |s| Some(s.evictions().regretted as f64)),
     ("kvasir_endpoint_blocks_left_out_total", |s| Some(s.refused_blocks() as f64)),
     ("kvasir_endpoint_hash_blocks_checked_total", |s| Some(s.hashes_checked().0 as f64)),
     ("kvasir_endpoint_hash_blocks_failed_total", |s| Some(s.hashes_checked().1 as f64)),

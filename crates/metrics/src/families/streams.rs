@@ -88,6 +88,16 @@ pub(super) const GROUP: Group = Group {
             &[ENDPOINT, RANK],
             "Blocks the engine said it removed, by evicting them or otherwise. Without those that went as all was cleared.",
         ),
+        counter(
+            "kvasir_endpoint_evictions_watched_total",
+            &[ENDPOINT, RANK],
+            "A sample (one in eight) of the blocks that left the engine's own memory.",
+        ),
+        counter(
+            "kvasir_endpoint_evictions_regretted_total",
+            &[ENDPOINT, RANK],
+            "Those of the sample that the engine computed anew soon after. A large share: the cache is too small for what is asked of it.",
+        ),
         gauge(
             "kvasir_endpoint_orphan_blocks",
             &[ENDPOINT, RANK],
