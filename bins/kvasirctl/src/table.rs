@@ -101,7 +101,6 @@ mod tests {
         let mut table = Table::of(&["NAME", ">N"]);
         table.row(["a\u{1b}[2J".to_owned(), "7".to_owned()]);
         table.row([String::new(), "1234".to_owned()]);
-        let expected = "NAME             N\na\\u{1b}[2J       7\n-             1234\n";
-        assert_eq!(table.text(), expected.replace("NAME      ", "NAME      "));
+        assert_eq!(table.text(), "NAME           N\na\\u{1b}[2J     7\n-           1234\n");
     }
 }

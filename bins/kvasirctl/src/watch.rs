@@ -109,7 +109,8 @@ impl Look {
         let stats = &self.stats;
         let requests = count(stats, "requests");
         let mut line = format!(
-            "{requests} requests, hit rate {}, of tokens {}",
+            "{requests} request{}, hit rate {}, of tokens {}",
+            if requests == 1 { "" } else { "s" },
             percent(&stats["hit_rate"]),
             percent(&stats["predicted_token_hit_rate"]),
         );
