@@ -73,7 +73,7 @@ pub(crate) enum Command {
     Watch(Box<WatchArgs>),
     /// Puts what a gateway knows into one file, for a bug report.
     Bundle(Box<BundleArgs>),
-    /// Sets and shows a model's routing in the words of ExaMLOps E4, and simulates it.
+    /// Sets and shows a model's routing in the words of `ExaMLOps` E4, and simulates it.
     Routing(Box<RoutingArgs>),
     /// Prints the script that completes this command's arguments in a shell.
     Completions(CompletionsArgs),

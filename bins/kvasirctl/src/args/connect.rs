@@ -10,7 +10,7 @@ use super::unshown::Unshown;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "The gateway")]
 pub(crate) struct AddressArgs {
-    /// The admin API's URL, http://host:port or https://host:port (or the variable KVASIR_ADMIN, or
+    /// The admin API's URL, http://host:port or https://host:port (or the variable `KVASIR_ADMIN`, or
     /// `admin:` in the file of settings).
     #[arg(long, value_name = "URL", value_parser = Unshown(admin_url))]
     pub(crate) admin: Option<EngineUrl>,
@@ -28,7 +28,7 @@ pub(crate) struct ConnectArgs {
     #[command(flatten)]
     pub(crate) address: AddressArgs,
     /// The file of settings: `admin`, `token` or `token_file`, `ca_file`. Without it
-    /// $KVASIR_CTL_CONFIG, else kvasir/ctl.yaml below $XDG_CONFIG_HOME or ~/.config.
+    /// `$KVASIR_CTL_CONFIG`, else kvasir/ctl.yaml below `$XDG_CONFIG_HOME` or ~/.config.
     #[arg(long, value_name = "FILE", help_heading = "The gateway")]
     pub(crate) config: Option<PathBuf>,
 }

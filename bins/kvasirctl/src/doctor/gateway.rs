@@ -108,8 +108,8 @@ impl Found {
         let remedy = match why {
             "" => return,
             "draining" | "drain" | "disabled" => {
-                let note = format!("pool {model}: {name} is {}", text(one, "state"));
-                self.notes.push(note + ": `kvasirctl activate` gives it requests again");
+                let note = format!("pool {model}: the state of {name} is `{}`", text(one, "state"));
+                self.notes.push(note + "; `kvasirctl activate` gives it requests again");
                 return;
             }
             "no_answer_yet" => {
@@ -207,11 +207,11 @@ fn shown(gateway: &Gateway, found: &Found, args: &DoctorArgs) -> String {
 mod tests {
     use super::*;
 
-    fn parity(problems: Value) -> Value {
+    fn parity(problems: &Value) -> Value {
         json!({"pools": [{"model": "m", "tokenizer": {"state": "ready"}, "problems": problems}]})
     }
 
-    fn pools(why_not: Value) -> Value {
+    fn pools(why_not: &Value) -> Value {
         json!({"pools": [{"model": "m", "ready": true, "endpoints": [
             {"name": "http://h:1", "eligible": why_not.is_null(), "why_not": why_not, "state": "active"},
         ]}]})
@@ -223,23 +223,23 @@ mod tests {
 
     #[test]
     fn statuses_are_those_of_the_checks_of_engines() {
-        let none = parity(json!([]));
-        assert_eq!(ended(&none, &pools(Value::Null)), Ended::Done);
-        assert_eq!(ended(&none, &pools(json!("draining"))), Ended::Done);
-        assert_eq!(ended(&none, &pools(json!("no_answer_yet"))), Ended::Status(3));
-        assert_eq!(ended(&none, &pools(json!("breaker_open"))), Ended::Status(1));
-        let lost = parity(json!([{"endpoint": "http://h:1", "cause": "lost_events"}]));
-        assert_eq!(ended(&lost, &pools(Value::Null)), Ended::Status(1));
+        let none = parity(&json!([]));
+        assert_eq!(ended(&none, &pools(&Value::Null)), Ended::Done);
+        assert_eq!(ended(&none, &pools(&json!("draining"))), Ended::Done);
+        assert_eq!(ended(&none, &pools(&json!("no_answer_yet"))), Ended::Status(3));
+        assert_eq!(ended(&none, &pools(&json!("breaker_open"))), Ended::Status(1));
+        let lost = parity(&json!([{"endpoint": "http://h:1", "cause": "lost_events"}]));
+        assert_eq!(ended(&lost, &pools(&Value::Null)), Ended::Status(1));
     }
 
     #[test]
     fn what_parity_says_is_not_said_twice() {
-        let down = parity(json!([{"endpoint": "http://h:1", "cause": "unreachable"}]));
+        let down = parity(&json!([{"endpoint": "http://h:1", "cause": "unreachable"}]));
         let why = json!("unreachable: connection refused");
-        assert_eq!(found(&down, &pools(why.clone()), None).unwrap().problems.len(), 1);
-        let silent = found(&parity(json!([])), &pools(why), None).unwrap();
+        assert_eq!(found(&down, &pools(&why), None).unwrap().problems.len(), 1);
+        let silent = found(&parity(&json!([])), &pools(&why), None).unwrap();
         assert_eq!(text(&silent.problems[0], "cause"), "unreachable");
-        let error = found(&parity(json!([])), &pools(Value::Null), Some("n")).err().unwrap();
+        let error = found(&parity(&json!([])), &pools(&Value::Null), Some("n")).err().unwrap();
         assert!(error.to_string().contains("the pools are m"), "{error}");
     }
 }

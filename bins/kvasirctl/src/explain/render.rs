@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use crate::gateway::view::{cell, count, list, plain, text};
+use crate::get::endpoints::{first_word, in_full};
 use crate::table::Table;
 
 /// Terms that are shown, with their heads; those that no endpoint has are left out.
@@ -103,7 +104,7 @@ fn endpoints(explained: &Value) -> String {
         let mut row = vec![
             mark.to_owned(),
             name.to_owned(),
-            text(one, "excluded").to_owned(),
+            first_word(text(one, "excluded")).to_owned(),
             count(one, "overlap").to_string(),
             count(one, "pending").to_string(),
             text(one, "trust").to_owned(),
@@ -112,7 +113,8 @@ fn endpoints(explained: &Value) -> String {
         row.extend(terms.iter().map(|(key, _)| cell(&one["terms"][*key])));
         table.row(row);
     }
-    table.text()
+    let why = candidates.iter().map(|one| (text(one, "endpoint"), text(one, "excluded")));
+    table.text() + &in_full(why)
 }
 
 #[cfg(test)]

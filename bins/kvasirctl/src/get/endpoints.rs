@@ -36,7 +36,7 @@ pub(crate) fn table(document: &Value) -> String {
             text(one, "state").to_owned(),
             text(one, "role").to_owned(),
             cell(&one["weight"]),
-            takes(one),
+            first_word(&takes(one)).to_owned(),
             cell(&one["in_flight"]),
             cell(&one["waiting"]),
             percent(&one["kv_usage"]),
@@ -47,7 +47,26 @@ pub(crate) fn table(document: &Value) -> String {
         ];
         table.row(row.into_iter().skip(usize::from(!of_pools)));
     }
-    table.text()
+    let why =
+        endpoints.iter().filter_map(|one| Some((text(one, "name"), one["why_not"].as_str()?)));
+    table.text() + &in_full(why)
+}
+
+/// A reason without its details, which would make a column of all of them wide.
+pub(crate) fn first_word(reason: &str) -> &str {
+    let bare = reason.strip_prefix("no: ").unwrap_or(reason);
+    let end = bare.find(": ").unwrap_or(bare.len());
+    &reason[..reason.len() - bare.len() + end]
+}
+
+/// The details, a line each, for below the table.
+pub(crate) fn in_full<'a>(reasons: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let cut = reasons.filter(|(_, why)| first_word(why).len() < why.len());
+    let mut lines: Vec<String> =
+        cut.map(|(name, why)| format!("{}: {}\n", plain(name), plain(why))).collect();
+    // An endpoint of several pools is there several times.
+    lines.dedup();
+    lines.concat()
 }
 
 /// Whether it takes requests, or why not.
@@ -140,4 +159,17 @@ fn streams_table(streams: &[&Value]) -> String {
         ]);
     }
     if table.is_empty() { String::new() } else { format!("\n{}", table.text()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn details_of_a_reason_stand_below() {
+        assert_eq!(first_word("no: unreachable: refused: really"), "no: unreachable");
+        assert_eq!((first_word("no: draining"), first_word("yes")), ("no: draining", "yes"));
+        let all = [("a", "unreachable: x"), ("a", "unreachable: x"), ("b", "draining")];
+        assert_eq!(in_full(all.into_iter()), "a: unreachable: x\n");
+    }
 }

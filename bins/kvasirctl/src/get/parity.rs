@@ -30,13 +30,13 @@ fn compared(pool: &Value) -> String {
         "" => String::new(),
         why => format!(" ({})", plain(why)),
     };
-    let mut out = format!("  tokenizer        {}{why}\n", plain(text(tokenizer, "state")));
+    let mut out = format!("  tokenizer           {}{why}\n", plain(text(tokenizer, "state")));
     for (part, state) in pool["oracles"].as_object().into_iter().flatten() {
-        out.push_str(&format!("  engine's {:<8} {}\n", plain(part), plain(&cell(state))));
+        out.push_str(&format!("  engine's {:<10} {}\n", plain(part), plain(&cell(state))));
     }
     for one in list(pool, "token_counts") {
         out.push_str(&format!(
-            "  token counts     {} {}: {} equal, {} different\n",
+            "  token counts        {} {}: {} equal, {} different\n",
             plain(text(one, "api")),
             plain(text(one, "model")),
             cell(&one["equal"]),
@@ -49,7 +49,7 @@ fn compared(pool: &Value) -> String {
             contract => format!(" {}", plain(contract)),
         };
         out.push_str(&format!(
-            "  hash contract    {} rank {}: {}{contract}\n",
+            "  hash contract       {} rank {}: {}{contract}\n",
             plain(text(one, "endpoint")),
             cell(&one["rank"]),
             plain(text(one, "state")),

@@ -1,11 +1,13 @@
 //! Which gateway is asked with which token, and what is said where that does not work.
 
-use kvasir_testkit::engine::{EngineConfig, FakeEngine};
+use http::StatusCode;
+use kvasir_testkit::engine::{EngineConfig, FakeEngine, Reply};
+use kvasir_testkit::pki::Authority;
 use serde_json::json;
 
 use super::Home;
-use crate::admin::{READ, started};
-use crate::harness::pool;
+use crate::admin::{Admin, READ, started, with_admin};
+use crate::harness::{ConfigFile, Gateway, pool};
 
 const CONFIG: &str = ".config/kvasir/ctl.yaml";
 
@@ -92,5 +94,51 @@ async fn who_names_no_gateway_is_told_how() {
     assert!(!error.contains("hush"), "{error}");
     for shell in ["bash", "zsh", "fish"] {
         assert!(home.ok(&["completions", shell]).await.contains("kvasirctl"), "{shell}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_is_believed_by_the_given_authority_only() {
+    let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
+    let authority = Authority::new();
+    let identity = authority.issue(&["127.0.0.1"]);
+    let (cert, key) = (ConfigFile::new(&identity.cert), ConfigFile::new(&identity.key));
+    let mut config = with_admin(json!([pool("tiny", &[&engine])]));
+    config["admin"]["tls"] = json!({"cert_file": cert.path(), "key_file": key.path()});
+    let gateway = Gateway::start(config).await;
+    let admin = Admin::of(&gateway).await;
+    let home = Home::empty();
+    home.put("ca.pem", authority.pem(), 0o644);
+    home.put("other.pem", Authority::new().pem(), 0o644);
+    let file = |ca: &str| {
+        let text = format!("admin: https://{}\ntoken: {READ}\nca_file: {ca}\n", admin.addr);
+        home.put(CONFIG, &text, 0o600);
+    };
+    file("../../ca.pem");
+    assert!(home.ok(&["get", "pools"]).await.contains("tiny"));
+    file("../../other.pem");
+    let error = home.fails(&["get", "pools"]).await;
+    assert!(error.contains("cannot connect to https://"), "{error}");
+    home.ok(&["get", "pools", "--ca-file", "ca.pem"]).await;
+    let plain = format!("http://{}", admin.addr);
+    let error = home.fails(&["get", "pools", "--admin", &plain, "--ca-file", "ca.pem"]).await;
+    assert!(error.contains("says no https"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_of_another_version_is_told_from_a_thing_that_is_not_there() {
+    let other = FakeEngine::start(EngineConfig::default()).await.unwrap();
+    let home = Home::empty();
+    let url = other.url();
+    let error = home.fails(&["get", "parity", "--admin", &url]).await;
+    assert!(error.contains("is no admin API"), "{error}");
+    let document = json!({"info": {"title": "Kvasir admin API", "version": "0.0.1"}, "paths": {}});
+    other.set_handler(move |asked| {
+        let is_it = asked.path == "/api/v1/openapi.json";
+        is_it.then(|| Reply::Json(StatusCode::OK, document.clone()))
+    });
+    let error = home.fails(&["get", "parity", "--admin", &url]).await;
+    for part in ["version 0.0.1", "has no GET /api/v1/parity", "another version than this"] {
+        assert!(error.contains(part), "{part}: {error}");
     }
 }

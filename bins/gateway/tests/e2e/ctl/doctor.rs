@@ -21,7 +21,7 @@ async fn problems_are_named_with_a_remedy_and_the_status_says_that_there_are_som
     // A drained endpoint is no problem, and not forgotten either.
     home.ok(&["drain", &sound.engine.addr().to_string()]).await;
     let ran = home.run(&["doctor"]).await;
-    assert!(ran.out.contains("note: ") && ran.out.contains("is drain"), "{}", ran.out);
+    assert!(ran.out.contains("note: ") && ran.out.contains("is `drain`"), "{}", ran.out);
     home.ok(&["activate", &sound.engine.addr().to_string()]).await;
 
     let name = silent.addr().to_string();

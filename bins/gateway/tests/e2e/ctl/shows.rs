@@ -1,5 +1,8 @@
 //! What is shown of a gateway, and changes of endpoints.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Command;
+
 use kvasir_testkit::engine::{Model, Reply};
 use serde_json::json;
 
@@ -135,4 +138,28 @@ async fn endpoints_are_drained_weighed_and_activated() {
     assert!(home.ok(&["disable", &busy]).await.contains("disabled"));
     let error = home.fails(&["weight", &busy, "10001"]).await;
     assert!(error.contains("weight: ") && error.contains("10000"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_watched_goes_on_until_a_signal() {
+    let replica = Replica::start().await;
+    let (_gateway, admin, _file) = started(json!([pool("tiny", &[&replica.engine])])).await;
+    let home = Home::of(&admin);
+    let mut watching = home.command(&["watch"]).spawn().unwrap();
+    let mut frames = BufReader::new(watching.stdout.take().unwrap());
+    let seen = tokio::task::spawn_blocking(move || {
+        let (mut seen, mut line) = (0, String::new());
+        while seen < 2 && frames.read_line(&mut line).unwrap() > 0 {
+            seen += u32::from(line.contains("last 1 s: "));
+            line.clear();
+        }
+        (seen, frames)
+    });
+    let seen = tokio::time::timeout(SOON, seen).await;
+    let pid = watching.id().to_string();
+    Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    let (seen, _open) = seen.unwrap().unwrap();
+    assert_eq!(seen, 2);
+    let ended = tokio::task::spawn_blocking(move || watching.wait().unwrap()).await.unwrap();
+    assert_eq!(ended.code(), Some(0));
 }
