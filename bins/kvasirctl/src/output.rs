@@ -1,8 +1,11 @@
-//! What commands print on standard output.
+//! What commands print on standard output, and the files they make.
 
+use std::fs::{File, OpenOptions};
 use std::io::{Write as _, stdout};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
 use crate::args::Output;
@@ -28,4 +31,11 @@ pub(crate) fn write(text: &str) -> Result<()> {
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(())
+}
+
+/// The new file of `--out`, which nobody else can read.
+pub(crate) fn create_private(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    options.open(path).with_context(|| format!("--out {}", path.display()))
 }

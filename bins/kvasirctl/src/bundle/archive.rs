@@ -1,14 +1,15 @@
 //! A tar archive, compressed, that only its owner can read, and that has no token in it.
 
-use std::fs::{File, OpenOptions, remove_file};
+use std::fs::{File, remove_file};
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+
+use crate::output::create_private;
 
 /// The directory that all files are in.
 const FOLDER: &str = "kvasir-bundle";
@@ -27,9 +28,7 @@ pub(super) struct Archive {
 impl Archive {
     /// A new file; `secret` is kept out of it.
     pub(super) fn create(path: &Path, secret: Option<&str>) -> Result<Self> {
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        let file = options.open(path).with_context(|| format!("--out {}", path.display()))?;
+        let file = create_private(path)?;
         let tar = tar::Builder::new(GzEncoder::new(file, Compression::default()));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let secret = secret.map(|secret| secret.as_bytes().to_owned());

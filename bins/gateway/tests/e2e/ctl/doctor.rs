@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Home;
 use crate::admin::started;
-use crate::harness::{Replica, SOON, pool, until};
+use crate::harness::{COMPLETIONS, Replica, ReplicaOptions, SOON, completion, ids, pool, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn problems_are_named_with_a_remedy_and_the_status_says_that_there_are_some() {
@@ -57,4 +57,29 @@ async fn problems_are_named_with_a_remedy_and_the_status_says_that_there_are_som
     assert_eq!(both.status, Some(1));
     let both = both.out;
     assert!(both.contains("gateway http") && both.contains("prefix_caching"), "{both}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_were_lost_for_good_are_told_from_those_that_never_came() {
+    let options = ReplicaOptions { replay: false, ..ReplicaOptions::default() };
+    let replica = Replica::with(options).await;
+    let (gateway, admin, _file) = started(json!([pool("tiny", &[&replica.engine])])).await;
+    let home = Home::of(&admin);
+    gateway.until_metric("kvasir_pool_tokenizer_ready", &[], 1.0).await;
+    let ask = |first: u32| {
+        let gateway = &gateway;
+        async move { gateway.post(COMPLETIONS, &completion(&ids(first, 64))).await }
+    };
+    ask(1).await;
+    gateway.until_blocks(&replica, 4).await;
+    replica.lose_next_batch();
+    ask(501).await;
+    ask(901).await;
+    gateway.until_trust(&replica, "partial(lost_batch)").await;
+    let ran = home.run(&["doctor"]).await;
+    assert_eq!(ran.status, Some(1), "{}", ran.out);
+    for part in ["lost_events", "1 gaps", "-> give the engine a replay socket"] {
+        assert!(ran.out.contains(part), "{part}: {}", ran.out);
+    }
+    assert!(!ran.out.contains("no_events"), "{}", ran.out);
 }
