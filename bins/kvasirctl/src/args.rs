@@ -61,7 +61,7 @@ pub(crate) enum Command {
     Get(Box<GetArgs>),
     /// Shows what would be decided about a request now, without sending it.
     Explain(Box<ExplainArgs>),
-    /// Gives an endpoint no new requests; those in flight go on.
+    /// Gives an endpoint no new conversations; what is in flight goes on.
     Drain(Box<StateArgs>),
     /// Gives an endpoint requests again.
     Activate(Box<StateArgs>),

@@ -77,7 +77,7 @@ async fn next(gateway: &Gateway, args: &WatchArgs, screen: bool) -> Result<Look>
 fn framed(frame: &str, screen: bool) -> String {
     match screen {
         // Line by line, so that nothing of the last frame is left behind, and nothing flickers.
-        true => format!("\x1b[H{}\x1b[J", frame.replace('\n', "\x1b[K\r\n")),
+        true => format!("\x1b[H{}\x1b[J", frame.replace('\n', "\x1b[K\n")),
         false => format!("{frame}\n"),
     }
 }
@@ -136,6 +136,6 @@ mod tests {
     #[test]
     fn frames_take_each_others_place_on_a_terminal_only() {
         assert_eq!(framed("a\nb\n", false), "a\nb\n\n");
-        assert_eq!(framed("a\nb\n", true), "\x1b[Ha\x1b[K\r\nb\x1b[K\r\n\x1b[J");
+        assert_eq!(framed("a\nb\n", true), "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J");
     }
 }

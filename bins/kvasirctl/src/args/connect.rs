@@ -56,6 +56,7 @@ pub(crate) struct AskArgs {
 
 /// How to print.
 #[derive(Clone, Copy, Debug, clap::Args)]
+#[command(next_help_heading = "Printing")]
 pub(crate) struct OutputArgs {
     /// The form of what is printed.
     #[arg(long, short, value_name = "FORM", value_enum, default_value_t = Output::Table)]

@@ -78,7 +78,7 @@ async fn events_that_were_lost_for_good_are_told_from_those_that_never_came() {
     gateway.until_trust(&replica, "partial(lost_batch)").await;
     let ran = home.run(&["doctor"]).await;
     assert_eq!(ran.status, Some(1), "{}", ran.out);
-    for part in ["lost_events", "1 gaps", "-> give the engine a replay socket"] {
+    for part in ["lost_events", "1 gap", "-> give the engine a replay socket"] {
         assert!(ran.out.contains(part), "{part}: {}", ran.out);
     }
     assert!(!ran.out.contains("no_events"), "{}", ran.out);
