@@ -60,5 +60,6 @@ pub use self::resilience::{HealthConfig, RetriesConfig};
 pub use self::schema::SCHEMA;
 pub use self::secret::{Secret, SecretSource};
 pub use self::shown::shown;
+pub use self::suggest::hint;
 pub use self::timeouts::{PoolTimeouts, TimeoutsConfig};
 pub use self::tracing::{OtlpEndpoint, TracingConfig};

@@ -11,6 +11,7 @@ const LAYERS: &[&[&str]] = &[
     &["kvasir-fleet", "kvasir-engine-sim", "kvasir-config"],
     &[
         "kvasir-admin",
+        "kvasir-admin-client",
         "kvasir-compat-loxilb",
         "kvasir-proxy",
         "kvasir-advice",

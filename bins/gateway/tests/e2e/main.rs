@@ -12,6 +12,7 @@ mod breaker;
 mod budget;
 mod cancellation;
 mod configuration;
+mod ctl;
 mod deadlines;
 mod engines;
 mod events;
