@@ -97,12 +97,15 @@ async fn what_the_shadow_would_have_found_stands_beside_what_was_found() {
     pool["shadow"] = json!("precise_cache_aware");
     let gateway = Gateway::over(pool).await;
     gateway.until_learned(&[&holder, &other]).await;
-    let body = completion(&ids(1, 64)).to_string();
-    client::post(holder.engine.addr(), COMPLETIONS, body.as_bytes()).await.unwrap();
-    gateway.until_blocks(&holder, 4).await;
-    // Each gets one of them, and only one holds it.
-    for _ in 0..2 {
-        assert_eq!(gateway.post(COMPLETIONS, &completion(&ids(1, 65))).await.status, 200);
+    let prompts = [1, 1_000];
+    for first in prompts {
+        let body = completion(&ids(first, 64)).to_string();
+        client::post(holder.engine.addr(), COMPLETIONS, body.as_bytes()).await.unwrap();
+    }
+    gateway.until_blocks(&holder, 8).await;
+    // Each gets one of them, and one holds both.
+    for first in prompts {
+        assert_eq!(gateway.post(COMPLETIONS, &completion(&ids(first, 65))).await.status, 200);
     }
     let of = [("model", "tiny"), ("policy", "precise_cache_aware")];
     gateway.until_metric("kvasir_shadow_predicted_cached_tokens_total", &of, 128.0).await;
