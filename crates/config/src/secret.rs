@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::bounds::Wrong;
+use crate::small_file::read_small_file;
 
 /// What stands in the place of a secret.
 pub(crate) const MASK: &str = "***";
@@ -15,6 +16,8 @@ const MOST_KEYS: usize = 1024;
 /// Shorter ones can be guessed by trying.
 const LEAST_BYTES: usize = 8;
 const MOST_BYTES: usize = 512;
+/// The largest file of secrets: as many keys as there may be, with a remark at each.
+const MOST_FILE_BYTES: usize = 1 << 20;
 
 /// A secret text: it never shows itself in logs, errors, or a configuration that is written out.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
@@ -153,7 +156,7 @@ impl<T: ?Sized> SecretSource<'_, T> {
         let read = match self {
             Self::Given(_) => Ok(String::new()),
             Self::Env(name) => std::env::var(name).map_err(|error| error.to_string()),
-            Self::File(path) => std::fs::read_to_string(path).map_err(|error| error.to_string()),
+            Self::File(path) => read_small_file(path, MOST_FILE_BYTES),
         };
         match read {
             Ok(text) => Ok((place, text)),
