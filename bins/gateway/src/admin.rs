@@ -13,8 +13,9 @@ use kvasir_admin::{
 };
 use kvasir_config::{AdminConfig, Change, Config, Secret};
 use kvasir_fleet::Fleet;
-use kvasir_proxy::{App, CannotExplain, Observer, Served};
+use kvasir_proxy::{App, CannotExplain, Observer, Served, watch_files};
 use serde_json::Value;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::spec;
@@ -52,8 +53,8 @@ pub(crate) fn orders() -> (mpsc::Sender<Order>, mpsc::Receiver<Order>) {
 }
 
 /// How the API is served.
-pub(crate) fn settings(config: &AdminConfig) -> Result<AdminSettings> {
-    let (read_token, write_token) = tokens(config)?;
+fn settings(config: &AdminConfig, tokens: (Option<String>, Option<String>)) -> AdminSettings {
+    let (read_token, write_token) = tokens;
     let tls = config.tls.as_ref().map(spec::tls_files);
     if config.is_exposed() && tls.is_none() {
         tracing::warn!(
@@ -62,7 +63,7 @@ pub(crate) fn settings(config: &AdminConfig) -> Result<AdminSettings> {
         );
     }
     let audit_log = config.audit_log.clone();
-    Ok(AdminSettings { listen: config.listen, read_token, write_token, tls, audit_log })
+    AdminSettings { listen: config.listen, read_token, write_token, tls, audit_log }
 }
 
 /// The tokens for reading and for changes.
@@ -109,8 +110,15 @@ pub(crate) async fn keep_counts(store: Arc<Store>, recent: Arc<Recent>) {
 }
 
 /// Binds the API and serves it in a task of its own; the handle changes its tokens.
-pub(crate) fn serve(config: &AdminConfig, gateway: Gateway) -> Result<Tokens> {
-    let admin = Admin::bind(&settings(config)?, Arc::new(gateway))?;
+pub(crate) fn serve(
+    config: &AdminConfig,
+    tokens: (Option<String>, Option<String>),
+    gateway: Gateway,
+) -> Result<Tokens> {
+    let admin = Admin::bind(&settings(config, tokens), Arc::new(gateway))?;
+    if let Some((files, reload)) = admin.tls_files() {
+        tokio::spawn(watch_files("admin_tls", files.paths(), reload));
+    }
     tracing::info!(address = %admin.local_addr()?, "the admin API is served");
     let tokens = admin.tokens();
     tokio::spawn(async move {
@@ -123,17 +131,30 @@ pub(crate) fn serve(config: &AdminConfig, gateway: Gateway) -> Result<Tokens> {
 
 impl Gateway {
     fn order(&self, order: impl FnOnce(Asker) -> Order) -> Later<Result<Applied, ApiError>> {
-        let (asker, answer) = oneshot::channel();
-        let (order, orders) = (order(asker), self.orders.clone());
-        Box::pin(async move {
-            let gone = || {
-                let why = "the gateway is stopping";
-                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", why)
-            };
-            orders.send(order).await.map_err(|_| gone())?;
-            answer.await.map_err(|_| gone())?
-        })
+        ordered(&self.orders, order)
     }
+}
+
+/// Gives an order and waits for its end.
+fn ordered(
+    orders: &mpsc::Sender<Order>,
+    order: impl FnOnce(Asker) -> Order,
+) -> Later<Result<Applied, ApiError>> {
+    let (asker, answer) = oneshot::channel();
+    let given = orders.try_send(order(asker));
+    Box::pin(async move {
+        let unavailable =
+            |code, why: &str| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, why);
+        given.map_err(|refused| match refused {
+            TrySendError::Full(_) => unavailable("busy", "too many changes wait for their turn"),
+            TrySendError::Closed(_) => unavailable("stopping", "the gateway is stopping"),
+        })?;
+        answer.await.unwrap_or_else(|_| {
+            let why = "taking it up broke off: the log says where, and a restart mends what is left \
+                       of it";
+            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", why))
+        })
+    })
 }
 
 impl Control for Gateway {

@@ -18,11 +18,11 @@ use crate::{audit, openapi};
 
 /// A request whose caller may ask it.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct Asked {
     pub(crate) route: &'static Route,
     /// The values of its path.
     pub(crate) values: Vec<String>,
-    pub(crate) parts: &'a Parts,
+    pub(crate) parts: Parts,
     pub(crate) body: Bytes,
 }
 
@@ -56,7 +56,7 @@ impl Answer {
 }
 
 /// Answers a request.
-pub(crate) async fn answer(control: &dyn Control, asked: Asked<'_>) -> Result<Answer, ApiError> {
+pub(crate) async fn answer(control: &dyn Control, asked: &Asked) -> Result<Answer, ApiError> {
     asked.check_query()?;
     let status = StatusCode::from_u16(asked.route.status).unwrap_or(StatusCode::OK);
     let value = match asked.route.does {
@@ -78,14 +78,15 @@ pub(crate) async fn answer(control: &dyn Control, asked: Asked<'_>) -> Result<An
             let limit = asked.number("limit", 50, KEPT)?;
             reads::decisions(control, limit, asked.query("model").as_deref())
         }
-        Does::Stats => reads::stats(control),
+        Does::Stats => reads::stats(control).await?,
         Does::ShowConfig => reads::config(control)?,
+        Does::ListDropped => reads::dropped(control),
         Does::ListRouting => reads::routing_list(control),
         Does::ShowRouting => {
             reads::routing(control, asked.value(0), asked.query("tenant").as_deref())?
         }
         Does::RoutingStats => {
-            reads::routing_stats(control, asked.value(0), asked.query("tenant").as_deref())?
+            reads::routing_stats(control, asked.value(0), asked.query("tenant").as_deref()).await?
         }
         Does::Explain => {
             let path = asked.query("path").unwrap_or_else(|| "/v1/chat/completions".to_owned());
@@ -99,12 +100,12 @@ pub(crate) async fn answer(control: &dyn Control, asked: Asked<'_>) -> Result<An
         | Does::DeleteEndpoint
         | Does::PatchRouting
         | Does::DeleteRouting
-        | Does::Reload => changes::change(control, &asked).await?,
+        | Does::Reload => changes::change(control, asked).await?,
     };
     Ok(Answer::json(status, value))
 }
 
-impl Asked<'_> {
+impl Asked {
     /// A value of the path.
     fn value(&self, place: usize) -> &str {
         self.values.get(place).map_or("", String::as_str)

@@ -9,6 +9,7 @@ use kvasir_config::{Change, Config, Overlay};
 use kvasir_fleet::Fleet;
 use serde_json::Value;
 
+use crate::aside::{Aside, LeftOut};
 use crate::error::ApiError;
 use crate::recent::Recent;
 
@@ -22,6 +23,8 @@ pub struct State {
     pub config: Arc<Config>,
     /// The changes alone.
     pub overlay: Arc<Overlay>,
+    /// Changes that are in effect no more.
+    pub aside: Arc<Aside>,
 }
 
 /// A change that is in effect.
@@ -31,6 +34,8 @@ pub struct Applied {
     pub changes: String,
     /// Whether it outlives the process.
     pub persisted: bool,
+    /// Changes of before that a configuration which was read anew left no place for.
+    pub dropped: Vec<LeftOut>,
 }
 
 /// A gateway, to its control plane.

@@ -32,6 +32,7 @@ pub(crate) enum Does {
     Decisions,
     Stats,
     ShowConfig,
+    ListDropped,
     Reload,
     ListRouting,
     ShowRouting,
@@ -211,6 +212,13 @@ pub(crate) const ROUTES: &[Route] = &[
         Does::ShowConfig,
         "Any",
         "The effective configuration, without its secrets.",
+    ),
+    read(
+        "/api/v1/config/dropped",
+        Does::ListDropped,
+        "Dropped",
+        "Changes that are in effect no more, since a configuration left no place for them; the newest \
+         first.",
     ),
     write(
         "POST",
