@@ -238,3 +238,23 @@ impl Observer for Notes {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_order_that_breaks_off_is_answered_and_too_many_are_refused() {
+        let (orders, mut taken) = mpsc::channel(1);
+        let waits = ordered(&orders, Order::Reload);
+        let refused = ordered(&orders, Order::Reload).await.unwrap_err();
+        assert_eq!((refused.status.as_u16(), refused.code), (503, "busy"));
+        // Whoever has it panics.
+        drop(taken.recv().await);
+        let broken = waits.await.unwrap_err();
+        assert_eq!((broken.status.as_u16(), broken.code), (500, "internal"));
+        drop(taken);
+        let refused = ordered(&orders, Order::Reload).await.unwrap_err();
+        assert_eq!((refused.status.as_u16(), refused.code), (503, "stopping"));
+    }
+}

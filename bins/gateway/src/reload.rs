@@ -349,3 +349,22 @@ fn broken(why: &str) -> ApiError {
 fn refused_change(error: &anyhow::Error) -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", format!("{error:#}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_panics_ends_nothing_else_and_who_waits_for_it_is_told() {
+        let (asker, answer) = tokio::sync::oneshot::channel::<()>();
+        survived(async move {
+            let _asker = asker;
+            panic!("a test");
+        })
+        .await;
+        assert!(answer.await.is_err());
+        let mut went_on = false;
+        survived(async { went_on = true }).await;
+        assert!(went_on);
+    }
+}
