@@ -194,7 +194,8 @@ impl Reloader {
         let (args, started, log) =
             (self.args.clone(), self.started.clone(), self.decision_log.clone());
         let overlay = Overlay::clone(&self.state.load().overlay);
-        let read = tokio::task::spawn_blocking(move || read(&args, &started, overlay, log));
+        let read =
+            tokio::task::spawn_blocking(move || read(&args, &started, overlay, log.as_ref()));
         let read = read.await.context("reading the configuration")??;
         if read.text == self.text && !asked {
             return Ok((String::new(), Vec::new()));
@@ -313,11 +314,11 @@ fn read(
     args: &ServeArgs,
     started: &Config,
     overlay: Overlay,
-    log: Option<Arc<DecisionLog>>,
+    log: Option<&Arc<DecisionLog>>,
 ) -> Result<Read> {
     let Told { config: mut base, text, .. } = args.config()?;
     let held = base.hold_fixed(started);
-    let next = Next::fitted(&base, overlay, log.as_ref())?;
+    let next = Next::fitted(&base, overlay, log)?;
     Ok(Read { text, base, held, next })
 }
 

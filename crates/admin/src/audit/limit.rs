@@ -29,9 +29,9 @@ impl Limit {
         }
         let takes = self.written < MOST;
         if takes {
-            self.written += 1
+            self.written += 1;
         } else {
-            self.left_out += 1
+            self.left_out += 1;
         }
         takes
     }
