@@ -33,7 +33,6 @@ mod rolter;
 mod schema;
 mod secret;
 mod shown;
-mod small_file;
 mod suggest;
 mod timeouts;
 mod tracing;

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::path::Path;
 
+use kvasir_files::read_small_file;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::bounds::Wrong;
-use crate::small_file::read_small_file;
 
 /// What stands in the place of a secret.
 pub(crate) const MASK: &str = "***";
@@ -156,7 +156,11 @@ impl<T: ?Sized> SecretSource<'_, T> {
         let read = match self {
             Self::Given(_) => Ok(String::new()),
             Self::Env(name) => std::env::var(name).map_err(|error| error.to_string()),
-            Self::File(path) => read_small_file(path, MOST_FILE_BYTES),
+            Self::File(path) => {
+                let bytes = read_small_file(path, MOST_FILE_BYTES);
+                let text = |bytes| String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned());
+                bytes.and_then(text)
+            }
         };
         match read {
             Ok(text) => Ok((place, text)),

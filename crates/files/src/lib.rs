@@ -1,12 +1,18 @@
-//! Small files that are read whole: keys, tokens and the like.
+//! Small files that are read whole: keys, tokens, certificates.
+//!
+//! They are named by whoever writes the configuration, and read again while requests are served: none of
+//! them may be without end, or keep the reader waiting.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Reads a file of at most `most` bytes. What is no regular file is not even opened: a device may have no
-/// end, and a pipe may have nobody at its other one.
-pub(crate) fn read_small_file(path: &Path, most: usize) -> Result<String, String> {
+/// Reads a file of at most `most` bytes.
+///
+/// # Errors
+/// What is wrong, without the file's name: it cannot be read, is too large, or is no regular file, which is
+/// not even opened: a device may have no end, and a pipe may have nobody at its other one.
+pub fn read_small_file(path: &Path, most: usize) -> Result<Vec<u8>, String> {
     let say = |error: std::io::Error| error.to_string();
     if !path.metadata().map_err(say)?.is_file() {
         return Err("is no regular file".to_owned());
@@ -17,7 +23,7 @@ pub(crate) fn read_small_file(path: &Path, most: usize) -> Result<String, String
     if bytes.len() > most {
         return Err(format!("is larger than {most} bytes"));
     }
-    String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -38,11 +44,9 @@ mod tests {
         std::fs::remove_file(&pipe).unwrap();
         assert_eq!(of_pipe.unwrap_err(), "is no regular file");
         std::fs::write(&file, "sixteen-letters!").unwrap();
-        assert_eq!(read(&file).unwrap(), "sixteen-letters!");
+        assert_eq!(read(&file).unwrap(), b"sixteen-letters!");
         std::fs::write(&file, "seventeen-letters").unwrap();
         assert_eq!(read(&file).unwrap_err(), "is larger than 16 bytes");
-        std::fs::write(&file, [0xff]).unwrap();
-        assert_eq!(read(&file).unwrap_err(), "is not UTF-8");
         std::fs::remove_file(&file).unwrap();
     }
 }
