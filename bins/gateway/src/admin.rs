@@ -8,8 +8,8 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use kvasir_admin::{
-    Admin, AdminSettings, ApiError, Applied, Control, Decided, Later, Recent, State, Stats, Store,
-    Tokens,
+    Admin, AdminSettings, ApiError, Applied, Control, Decided, Expected, Later, Recent, State,
+    Stats, Store, Tokens,
 };
 use kvasir_config::{AdminConfig, Change, Config, Secret};
 use kvasir_fleet::Fleet;
@@ -29,9 +29,9 @@ const KEEP_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) enum Order {
     /// A change through the API.
-    Change(Change, Asker),
+    Change(Change, Expected, Asker),
     /// The file is to be read anew.
-    Reload(Asker),
+    Reload(Expected, Asker),
     /// The engines that were given by URL alone serve this.
     Found(Box<Config>),
 }
@@ -129,12 +129,6 @@ pub(crate) fn serve(
     Ok(tokens)
 }
 
-impl Gateway {
-    fn order(&self, order: impl FnOnce(Asker) -> Order) -> Later<Result<Applied, ApiError>> {
-        ordered(&self.orders, order)
-    }
-}
-
 /// Gives an order and waits for its end.
 fn ordered(
     orders: &mpsc::Sender<Order>,
@@ -182,12 +176,12 @@ impl Control for Gateway {
         })
     }
 
-    fn change(&self, change: Change) -> Later<Result<Applied, ApiError>> {
-        self.order(|asker| Order::Change(change, asker))
+    fn change(&self, change: Change, expected: Expected) -> Later<Result<Applied, ApiError>> {
+        ordered(&self.orders, |asker| Order::Change(change, expected, asker))
     }
 
-    fn reload(&self) -> Later<Result<Applied, ApiError>> {
-        self.order(Order::Reload)
+    fn reload(&self, expected: Expected) -> Later<Result<Applied, ApiError>> {
+        ordered(&self.orders, |asker| Order::Reload(expected, asker))
     }
 
     fn metrics(&self) -> String {
@@ -246,15 +240,16 @@ mod tests {
     #[tokio::test]
     async fn an_order_that_breaks_off_is_answered_and_too_many_are_refused() {
         let (orders, mut taken) = mpsc::channel(1);
-        let waits = ordered(&orders, Order::Reload);
-        let refused = ordered(&orders, Order::Reload).await.unwrap_err();
+        let reload = |asker| Order::Reload(Expected::default(), asker);
+        let waits = ordered(&orders, reload);
+        let refused = ordered(&orders, reload).await.unwrap_err();
         assert_eq!((refused.status.as_u16(), refused.code), (503, "busy"));
         // Whoever has it panics.
         drop(taken.recv().await);
         let broken = waits.await.unwrap_err();
         assert_eq!((broken.status.as_u16(), broken.code), (500, "internal"));
         drop(taken);
-        let refused = ordered(&orders, Order::Reload).await.unwrap_err();
+        let refused = ordered(&orders, reload).await.unwrap_err();
         assert_eq!((refused.status.as_u16(), refused.code), (503, "stopping"));
     }
 }

@@ -74,8 +74,7 @@ impl Reloader {
         let Start { args, text, base, next, aside, store, recent: _ } = start;
         let Next { config, overlay, fleet, secrets, dropped } = next;
         let keyring = Keyring::new(&config, secrets.keys.clone());
-        let (config, overlay) = (Arc::new(config), Arc::new(overlay));
-        let state = State { config, overlay, aside: Arc::new(aside) };
+        let state = State::of(config, overlay, Arc::new(aside));
         let state = Arc::new(ArcSwap::from_pointee(state));
         told::count_from_zero();
         told::dropped(&dropped);
@@ -157,14 +156,22 @@ impl Reloader {
                 }
             }
             // Whoever does not wait any more has still asked for it.
-            Order::Change(change, asker) => drop(asker.send(self.change(change).await)),
-            Order::Reload(asker) => {
-                let reloaded = match path {
-                    Some(path) => {
+            Order::Change(change, expected, asker) => {
+                let made = match expected.check(&self.state.load().version) {
+                    Ok(()) => self.change(change).await,
+                    Err(error) => Err(error),
+                };
+                drop(asker.send(made));
+            }
+            Order::Reload(expected, asker) => {
+                let is_expected = expected.check(&self.state.load().version);
+                let reloaded = match (is_expected, path) {
+                    (Err(error), _) => Err(error),
+                    (Ok(()), Some(path)) => {
                         self.seen = Stamp::at(path).await;
                         self.reload(path, true).await.map_err(|error| refused_change(&error))
                     }
-                    None => {
+                    (Ok(()), None) => {
                         let why = "there is no configuration file to be read anew";
                         Err(ApiError::new(StatusCode::CONFLICT, "no_file", why))
                     }
@@ -181,7 +188,10 @@ impl Reloader {
         let taken_up = self.take_up(path, asked, began).await;
         let persisted = self.store.is_some();
         taken_up
-            .map(|(changes, dropped)| Applied { changes, persisted, dropped })
+            .map(|(changes, dropped)| {
+                let version = self.state.load().version.clone();
+                Applied { changes, version, persisted, dropped }
+            })
             .inspect_err(|error| told::refused(path, error))
     }
 
@@ -264,7 +274,8 @@ impl Reloader {
         };
         tracing::info!(%changes, "a change through the admin API is in effect");
         let (changes, persisted) = (changes.to_string(), self.store.is_some());
-        Ok(Applied { changes, persisted, dropped: Vec::new() })
+        let version = self.state.load().version.clone();
+        Ok(Applied { changes, version, persisted, dropped: Vec::new() })
     }
 
     /// Routes by what was read anew, secrets included, or by nothing of it. The changes that it left no
@@ -295,8 +306,7 @@ impl Reloader {
         let Next { config, overlay, fleet, secrets, dropped: _ } = next;
         let (fleet, changes) = self.app.fleet().reload(fleet)?;
         self.app.reload(spec::settings(&config, secrets.keys), fleet);
-        let (config, overlay) = (Arc::new(config), Arc::new(overlay));
-        self.state.store(Arc::new(State { config, overlay, aside }));
+        self.state.store(Arc::new(State::of(config, overlay, aside)));
         Ok(changes)
     }
 }

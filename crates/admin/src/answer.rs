@@ -14,6 +14,7 @@ use crate::error::ApiError;
 use crate::path;
 use crate::recent::KEPT;
 use crate::routes::{Content, Does, Route};
+use crate::version::Version;
 use crate::{audit, openapi};
 
 /// A request whose caller may ask it.
@@ -32,18 +33,20 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     kind: &'static str,
     body: Bytes,
+    /// The configuration that is shown.
+    version: Option<Version>,
 }
 
 impl Answer {
     pub(crate) fn json(status: StatusCode, value: Value) -> Self {
         let body = Bytes::from(value.to_string());
         drop(value);
-        Self { status, kind: "application/json", body }
+        Self { status, kind: "application/json", body, version: None }
     }
 
     fn text(page: String) -> Self {
         let kind = "text/plain; version=0.0.4; charset=utf-8";
-        Self { status: StatusCode::OK, kind, body: page.into() }
+        Self { status: StatusCode::OK, kind, body: page.into(), version: None }
     }
 
     pub(crate) fn response(self) -> Response<Full<Bytes>> {
@@ -51,6 +54,9 @@ impl Answer {
         *response.status_mut() = self.status;
         let kind = HeaderValue::from_static(self.kind);
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        if let Some(etag) = self.version.as_ref().and_then(Version::header) {
+            response.headers_mut().insert(header::ETAG, etag);
+        }
         response
     }
 }
@@ -59,6 +65,8 @@ impl Answer {
 pub(crate) async fn answer(control: &dyn Control, asked: &Asked) -> Result<Answer, ApiError> {
     asked.check_query()?;
     let status = StatusCode::from_u16(asked.route.status).unwrap_or(StatusCode::OK);
+    // Before anything is looked at: what changes meanwhile is another one.
+    let mut version = asked.route.does.shows_config().then(|| control.state().version);
     let value = match asked.route.does {
         Does::Metrics => return Ok(Answer::text(control.metrics())),
         Does::Health => json!({"status": "ok"}),
@@ -100,9 +108,13 @@ pub(crate) async fn answer(control: &dyn Control, asked: &Asked) -> Result<Answe
         | Does::DeleteEndpoint
         | Does::PatchRouting
         | Does::DeleteRouting
-        | Does::Reload => changes::change(control, asked).await?,
+        | Does::Reload => {
+            let (shown, made) = changes::change(control, asked).await?;
+            version = Some(made);
+            shown
+        }
     };
-    Ok(Answer::json(status, value))
+    Ok(Answer { version, ..Answer::json(status, value) })
 }
 
 impl Asked {

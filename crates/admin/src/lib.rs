@@ -28,6 +28,7 @@ mod settings;
 mod stats;
 mod store;
 mod tls;
+mod version;
 mod views;
 
 pub use self::aside::{Aside, LeftOut};
@@ -39,4 +40,5 @@ pub use self::server::{Admin, AdminError, Tokens};
 pub use self::settings::AdminSettings;
 pub use self::stats::{Stats, Tally};
 pub use self::store::{Store, StoreError};
+pub use self::version::{Expected, Version};
 pub use kvasir_server_tls::TlsFiles;

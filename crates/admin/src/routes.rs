@@ -41,6 +41,27 @@ pub(crate) enum Does {
     RoutingStats,
 }
 
+impl Does {
+    /// Whether it shows something that changes are made to.
+    pub(crate) fn shows_config(self) -> bool {
+        use Does::{
+            ListEndpoints, ListPoolEndpoints, ListPools, ListRouting, ShowConfig, ShowEndpoint,
+            ShowPool, ShowRouting,
+        };
+        matches!(
+            self,
+            ListEndpoints
+                | ListPoolEndpoints
+                | ListPools
+                | ListRouting
+                | ShowConfig
+                | ShowEndpoint
+                | ShowPool
+                | ShowRouting
+        )
+    }
+}
+
 /// A value of a query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameter {

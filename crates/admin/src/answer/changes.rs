@@ -7,19 +7,25 @@ use super::{Asked, reads};
 use crate::control::{Applied, Control};
 use crate::error::ApiError;
 use crate::routes::Does;
+use crate::version::{Expected, Version};
 use crate::views;
 
-/// Makes the change a request asks for, and shows what came of it.
-pub(super) async fn change(control: &dyn Control, asked: &Asked) -> Result<Value, ApiError> {
+/// Makes the change a request asks for, and shows what came of it, and in which configuration.
+pub(super) async fn change(
+    control: &dyn Control,
+    asked: &Asked,
+) -> Result<(Value, Version), ApiError> {
     let does = asked.route.does;
+    let expected = Expected::of(&asked.parts.headers);
     if does == Does::Reload {
-        let Applied { changes, persisted, dropped } = control.reload().await?;
-        return Ok(json!({
+        let Applied { changes, version, persisted, dropped } = control.reload(expected).await?;
+        let shown = json!({
             "reloaded": true,
             "changes": changes,
             "persisted": persisted,
             "dropped": dropped,
-        }));
+        });
+        return Ok((shown, version));
     }
     let change = read(control, asked)?;
     let model = change.model().unwrap_or_default().to_owned();
@@ -30,7 +36,7 @@ pub(super) async fn change(control: &dyn Control, asked: &Asked) -> Result<Value
         Change::PatchEndpoint { endpoint, .. } => Some(endpoint.clone()),
         _ => None,
     };
-    let applied = control.change(change).await?;
+    let applied = control.change(change, expected).await?;
     let shown = match (does, &made) {
         (Does::CreatePool | Does::PatchPool, _) => reads::pool(control, &model),
         (Does::CreateEndpoint | Does::PatchEndpoint, Some(endpoint)) => {
@@ -43,7 +49,7 @@ pub(super) async fn change(control: &dyn Control, asked: &Asked) -> Result<Value
     let mut shown = shown.unwrap_or_else(|_| json!({}));
     shown["persisted"] = applied.persisted.into();
     shown["changes"] = applied.changes.into();
-    Ok(shown)
+    Ok((shown, applied.version))
 }
 
 fn read(control: &dyn Control, asked: &Asked) -> Result<Change, ApiError> {

@@ -196,3 +196,28 @@ async fn keys_that_routing_settings_win_over_are_named_in_the_answer() {
     let now = admin.get("/api/v1/pools/tiny").await;
     assert_eq!((&now["ignored"], &now["policy"]), (&json!([]), &json!("random")));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_to_another_configuration_than_was_seen_is_refused() {
+    let one = Replica::start().await;
+    let (_gateway, admin, _file) = started(turns(&[&one.engine])).await;
+    let etag = |answer: &kvasir_testkit::client::Response| {
+        answer.head.header("etag").unwrap_or_else(|| panic!("{}", answer.text())).to_owned()
+    };
+    let seen = etag(&admin.ask("GET", "/api/v1/pools/tiny", b"").await);
+    let patch = |slo: f64| json!({ "slo_ttft_ms": slo }).to_string().into_bytes();
+    let with = |seen: String, slo: f64| {
+        let (admin, body) = (&admin, patch(slo));
+        async move {
+            let expected = [("if-match", seen.as_str())];
+            admin.ask_with("PATCH", "/api/v1/pools/tiny", &expected, &body).await
+        }
+    };
+    let made = with(seen.clone(), 700.0).await;
+    assert_eq!(made.status, 200);
+    let refused = with(seen.clone(), 800.0).await;
+    assert_eq!((refused.status, &refused.json()["error"]["code"]), (412, &json!("changed")));
+    assert_eq!(etag(&admin.ask("GET", "/api/v1/config", b"").await), etag(&made));
+    assert_eq!(admin.get("/api/v1/config").await["pools"][0]["slo_ttft_ms"], 700.0);
+    assert_eq!(with(etag(&made), 900.0).await.status, 200);
+}
