@@ -13,7 +13,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::Method;
 use kvasir_prompt::CivilTime;
 use serde_json::{Value, json};
@@ -48,7 +47,8 @@ pub(crate) struct Entry {
     remote: SocketAddr,
     method: Method,
     path: String,
-    body: Bytes,
+    /// Without its secrets, and cut: lines that wait take little.
+    body: Value,
     status: u16,
     result: &'static str,
 }
@@ -116,14 +116,14 @@ impl Entry {
         role: Option<Role>,
         remote: SocketAddr,
         (method, path): (&Method, &str),
-        body: Bytes,
+        body: &[u8],
         result: Result<u16, &ApiError>,
     ) -> Self {
         let (status, result) = match result {
             Ok(status) => (status, "done"),
             Err(error) => (error.status.as_u16(), error.code),
         };
-        let (method, path) = (method.clone(), cut(path, MAX_PATH));
+        let (method, path, body) = (method.clone(), cut(path, MAX_PATH), masked(body));
         Self { role, remote, method, path, body, status, result }
     }
 }
@@ -143,7 +143,7 @@ impl Noted {
             "remote": entry.remote.to_string(),
             "method": entry.method.as_str(),
             "path": entry.path,
-            "body": masked(&entry.body),
+            "body": entry.body,
             "status": entry.status,
             "result": entry.result,
         });

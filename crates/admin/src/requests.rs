@@ -165,7 +165,7 @@ impl Asked {
         result: Result<u16, &ApiError>,
     ) -> Entry {
         let request = (&self.parts.method, self.parts.uri.path());
-        Entry::of(role, remote, request, self.body.clone(), result)
+        Entry::of(role, remote, request, &self.body, result)
     }
 }
 

@@ -5,6 +5,8 @@ use crate::model::Config;
 
 /// Above this many changes no best one is looked for among them.
 const MOST_TRIED: usize = 1024;
+/// How often what did not fit is tried again, after what was laid meanwhile.
+const PASSES: usize = 3;
 
 /// A configuration with those changes that fit it.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,7 +83,7 @@ impl<T, F: Fn(Config) -> Result<T, String>> Fit<'_, F> {
     fn one_by_one(&self, overlay: &Overlay) -> Result<Fitted<T>, String> {
         let mut left = overlay.each();
         let mut made = self.try_on(&Overlay::default())?;
-        loop {
+        for _ in 0..PASSES {
             let before = left.len();
             let mut place = 0;
             while let Some(one) = left.get(place).cloned() {
@@ -99,9 +101,10 @@ impl<T, F: Fn(Config) -> Result<T, String>> Fit<'_, F> {
             }
             // What was laid may have made room for what was not.
             if left.is_empty() || left.len() == before {
-                let overlay = overlay.clone().without(&left);
-                return Ok(Fitted { made, overlay, dropped: left });
+                break;
             }
         }
+        let overlay = overlay.clone().without(&left);
+        Ok(Fitted { made, overlay, dropped: left })
     }
 }
