@@ -48,11 +48,12 @@ impl Next {
     ) -> Result<Self> {
         let secrets = Secrets::of(base)?;
         let make = |config: Config| {
-            let fleet = spec::fleet_spec(&config, log.cloned());
-            fleet.map(|fleet| (config, fleet)).map_err(|error| format!("{error:#}"))
+            config.check().map_err(|(key, why)| anyhow!("{key}: {why}"))?;
+            let fleet = spec::fleet_spec(&config, log.cloned())?;
+            Ok::<_, anyhow::Error>((config, fleet))
         };
         let before = overlay.clone();
-        let fitted = base.fitted(overlay, make).map_err(|why| anyhow!(why))?;
+        let fitted = base.fitted(overlay, make)?;
         let Fitted { made: (config, fleet), overlay, dropped } = fitted;
         let left_out = dropped.iter().map(|one| LeftOut::now(one, before.said(one))).collect();
         Ok(Self { config, overlay, fleet, secrets, dropped: left_out })

@@ -1,5 +1,7 @@
 //! Changes that were kept, and a configuration that they do not all fit any more.
 
+use std::fmt::Display;
+
 use super::{Dropped, Overlay};
 use crate::model::Config;
 
@@ -20,17 +22,17 @@ pub struct Fitted<T> {
 }
 
 impl Config {
-    /// Lays changes over the configuration and makes something of both, leaving out as few of the changes
+    /// Lays changes over the configuration and makes something of both, if that can be used, leaving out as few of the changes
     /// as possible: none where all fit; where they do not, the one that takes the fewest others with it;
     /// where no single one is to blame, those that do not fit what was laid before them.
     ///
     /// # Errors
-    /// When it is the configuration itself that cannot be used.
-    pub fn fitted<T>(
+    /// When nothing can be made of the configuration itself.
+    pub fn fitted<T, E: Display>(
         &self,
         overlay: Overlay,
-        make: impl Fn(Config) -> Result<T, String>,
-    ) -> Result<Fitted<T>, String> {
+        make: impl Fn(Config) -> Result<T, E>,
+    ) -> Result<Fitted<T>, E> {
         let fit = Fit { base: self, make };
         let (_, mut dropped) = self.with_overlay(&overlay);
         let overlay = overlay.without(&dropped);
@@ -39,8 +41,9 @@ impl Config {
             Err(why) => why,
         };
         // Where it cannot be used itself that is what is to be mended.
-        fit.try_on(&Overlay::default())?;
-        let found = fit.without_one(&overlay, &why).map_or_else(|| fit.one_by_one(&overlay), Ok)?;
+        let alone = fit.alone()?;
+        let found = fit.without_one(&overlay, &why);
+        let found = found.unwrap_or_else(|| fit.one_by_one(&overlay, alone));
         dropped.extend(found.dropped);
         Ok(Fitted { dropped, ..found })
     }
@@ -51,15 +54,18 @@ struct Fit<'a, F> {
     make: F,
 }
 
-impl<T, F: Fn(Config) -> Result<T, String>> Fit<'_, F> {
+impl<T, E: Display, F: Fn(Config) -> Result<T, E>> Fit<'_, F> {
+    fn alone(&self) -> Result<T, E> {
+        (self.make)(self.base.clone())
+    }
+
     /// Whether all of it fits.
     fn try_on(&self, overlay: &Overlay) -> Result<T, String> {
         let (config, dropped) = self.base.with_overlay(overlay);
         if let Some(one) = dropped.first() {
             return Err(one.why.clone());
         }
-        config.check().map_err(|(key, why)| format!("{key}: {why}"))?;
-        (self.make)(config)
+        (self.make)(config).map_err(|why| format!("{why:#}"))
     }
 
     fn without_one(&self, overlay: &Overlay, why: &str) -> Option<Fitted<T>> {
@@ -80,9 +86,8 @@ impl<T, F: Fn(Config) -> Result<T, String>> Fit<'_, F> {
         tried.min_by_key(|fitted| fitted.dropped.len())
     }
 
-    fn one_by_one(&self, overlay: &Overlay) -> Result<Fitted<T>, String> {
-        let mut left = overlay.each();
-        let mut made = self.try_on(&Overlay::default())?;
+    fn one_by_one(&self, overlay: &Overlay, alone: T) -> Fitted<T> {
+        let (mut left, mut made) = (overlay.each(), alone);
         for _ in 0..PASSES {
             let before = left.len();
             let mut place = 0;
@@ -105,6 +110,6 @@ impl<T, F: Fn(Config) -> Result<T, String>> Fit<'_, F> {
             }
         }
         let overlay = overlay.clone().without(&left);
-        Ok(Fitted { made, overlay, dropped: left })
+        Fitted { made, overlay, dropped: left }
     }
 }
