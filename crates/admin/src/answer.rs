@@ -14,15 +14,16 @@ use crate::error::ApiError;
 use crate::path;
 use crate::recent::KEPT;
 use crate::routes::{Content, Does, Route};
+use crate::version::Version;
 use crate::{audit, openapi};
 
 /// A request whose caller may ask it.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct Asked {
     pub(crate) route: &'static Route,
     /// The values of its path.
     pub(crate) values: Vec<String>,
-    pub(crate) parts: &'a Parts,
+    pub(crate) parts: Parts,
     pub(crate) body: Bytes,
 }
 
@@ -32,18 +33,20 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     kind: &'static str,
     body: Bytes,
+    /// The configuration that is shown.
+    version: Option<Version>,
 }
 
 impl Answer {
     pub(crate) fn json(status: StatusCode, value: Value) -> Self {
         let body = Bytes::from(value.to_string());
         drop(value);
-        Self { status, kind: "application/json", body }
+        Self { status, kind: "application/json", body, version: None }
     }
 
     fn text(page: String) -> Self {
         let kind = "text/plain; version=0.0.4; charset=utf-8";
-        Self { status: StatusCode::OK, kind, body: page.into() }
+        Self { status: StatusCode::OK, kind, body: page.into(), version: None }
     }
 
     pub(crate) fn response(self) -> Response<Full<Bytes>> {
@@ -51,14 +54,19 @@ impl Answer {
         *response.status_mut() = self.status;
         let kind = HeaderValue::from_static(self.kind);
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        if let Some(etag) = self.version.as_ref().and_then(Version::header) {
+            response.headers_mut().insert(header::ETAG, etag);
+        }
         response
     }
 }
 
 /// Answers a request.
-pub(crate) async fn answer(control: &dyn Control, asked: Asked<'_>) -> Result<Answer, ApiError> {
+pub(crate) async fn answer(control: &dyn Control, asked: &Asked) -> Result<Answer, ApiError> {
     asked.check_query()?;
     let status = StatusCode::from_u16(asked.route.status).unwrap_or(StatusCode::OK);
+    // Before anything is looked at: what changes meanwhile is another one.
+    let mut version = asked.route.does.shows_config().then(|| control.state().version);
     let value = match asked.route.does {
         Does::Metrics => return Ok(Answer::text(control.metrics())),
         Does::Health => json!({"status": "ok"}),
@@ -78,14 +86,15 @@ pub(crate) async fn answer(control: &dyn Control, asked: Asked<'_>) -> Result<An
             let limit = asked.number("limit", 50, KEPT)?;
             reads::decisions(control, limit, asked.query("model").as_deref())
         }
-        Does::Stats => reads::stats(control),
+        Does::Stats => reads::stats(control).await?,
         Does::ShowConfig => reads::config(control)?,
+        Does::ListDropped => reads::dropped(control),
         Does::ListRouting => reads::routing_list(control),
         Does::ShowRouting => {
             reads::routing(control, asked.value(0), asked.query("tenant").as_deref())?
         }
         Does::RoutingStats => {
-            reads::routing_stats(control, asked.value(0), asked.query("tenant").as_deref())?
+            reads::routing_stats(control, asked.value(0), asked.query("tenant").as_deref()).await?
         }
         Does::Explain => {
             let path = asked.query("path").unwrap_or_else(|| "/v1/chat/completions".to_owned());
@@ -99,12 +108,16 @@ pub(crate) async fn answer(control: &dyn Control, asked: Asked<'_>) -> Result<An
         | Does::DeleteEndpoint
         | Does::PatchRouting
         | Does::DeleteRouting
-        | Does::Reload => changes::change(control, &asked).await?,
+        | Does::Reload => {
+            let (shown, made) = changes::change(control, asked).await?;
+            version = Some(made);
+            shown
+        }
     };
-    Ok(Answer::json(status, value))
+    Ok(Answer { version, ..Answer::json(status, value) })
 }
 
-impl Asked<'_> {
+impl Asked {
     /// A value of the path.
     fn value(&self, place: usize) -> &str {
         self.values.get(place).map_or("", String::as_str)

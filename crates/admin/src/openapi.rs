@@ -74,7 +74,7 @@ fn operation(route: &Route) -> Value {
 
 /// What a route may say no with.
 fn refusals(route: &Route) -> Vec<u16> {
-    let mut all = vec![400, 403, 422, 503];
+    let mut all = vec![400, 403, 422, 500, 503];
     if route.access != Access::Open {
         all.push(401);
     }
@@ -82,7 +82,10 @@ fn refusals(route: &Route) -> Vec<u16> {
         all.push(404);
     }
     if route.method != "GET" {
-        all.extend([409, 413, 500]);
+        all.extend([409, 413]);
+    }
+    if route.access == Access::Write {
+        all.push(412);
     }
     if !route.query.is_empty() && route.method == "POST" {
         all.push(405);

@@ -32,12 +32,34 @@ pub(crate) enum Does {
     Decisions,
     Stats,
     ShowConfig,
+    ListDropped,
     Reload,
     ListRouting,
     ShowRouting,
     PatchRouting,
     DeleteRouting,
     RoutingStats,
+}
+
+impl Does {
+    /// Whether it shows something that changes are made to.
+    pub(crate) fn shows_config(self) -> bool {
+        use Does::{
+            ListEndpoints, ListPoolEndpoints, ListPools, ListRouting, ShowConfig, ShowEndpoint,
+            ShowPool, ShowRouting,
+        };
+        matches!(
+            self,
+            ListEndpoints
+                | ListPoolEndpoints
+                | ListPools
+                | ListRouting
+                | ShowConfig
+                | ShowEndpoint
+                | ShowPool
+                | ShowRouting
+        )
+    }
 }
 
 /// A value of a query.
@@ -211,6 +233,13 @@ pub(crate) const ROUTES: &[Route] = &[
         Does::ShowConfig,
         "Any",
         "The effective configuration, without its secrets.",
+    ),
+    read(
+        "/api/v1/config/dropped",
+        Does::ListDropped,
+        "Dropped",
+        "Changes that are in effect no more, since a configuration left no place for them; the newest \
+         first.",
     ),
     write(
         "POST",

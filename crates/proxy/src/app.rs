@@ -11,6 +11,7 @@ use kvasir_metrics::{header, sample};
 use kvasir_upstream::Upstream;
 use tokio::sync::Semaphore;
 
+use crate::explain::Explaining;
 use crate::forwarded::ForwardedHeaders;
 use crate::keys::ClientKeys;
 use crate::observer::Observer;
@@ -75,9 +76,9 @@ pub struct App {
     tokenizer_threads: usize,
     /// Connections to engines: of the one runtime there is.
     pub(crate) upstream: Upstream,
-    pub(crate) tokenizer_permits: Arc<Semaphore>,
-    /// For reading long bodies and headers, which must not wait for tokenizers.
-    pub(crate) reader_permits: Arc<Semaphore>,
+    pub(crate) permits: Permits,
+    /// For requests that are only explained: those that are served never wait for them.
+    pub(crate) explaining: Explaining,
     pub(crate) owners: Arc<Owners>,
     /// Numbers of split requests.
     pub(crate) rooms: Rooms,
@@ -86,6 +87,21 @@ pub struct App {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     /// `None` where requests are not traced.
     pub(crate) spans: Option<Spans>,
+}
+
+/// How much may be read and tokenised off the async threads at one time.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    pub(crate) tokenizers: Arc<Semaphore>,
+    /// For reading long bodies and headers, which must not wait for tokenizers.
+    pub(crate) readers: Arc<Semaphore>,
+}
+
+impl Permits {
+    pub(crate) fn new(threads: usize) -> Self {
+        let permits = || Arc::new(Semaphore::new(threads));
+        Self { tokenizers: permits(), readers: permits() }
+    }
 }
 
 /// What a request goes by from its beginning to its end, whatever is reloaded meanwhile.
@@ -106,14 +122,13 @@ impl App {
     #[must_use]
     pub fn new(settings: Settings, fleet: Fleet, metrics_page: MetricsPage) -> Self {
         let tokenizer_threads = settings.tokenizer_threads.max(1);
-        let permits = || Arc::new(Semaphore::new(tokenizer_threads));
         Self {
             now: ArcSwap::from_pointee(Now { settings, fleet: Arc::new(fleet) }),
             stopping: AtomicBool::new(false),
             tokenizer_threads,
             upstream: Upstream::default(),
-            tokenizer_permits: permits(),
-            reader_permits: permits(),
+            permits: Permits::new(tokenizer_threads),
+            explaining: Explaining::default(),
             owners: Arc::default(),
             rooms: Rooms::default(),
             metrics_page,
@@ -196,7 +211,7 @@ impl App {
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     fn render_gauges(&self, page: &mut String) {
         let threads = self.tokenizer_threads;
-        let busy = threads.saturating_sub(self.tokenizer_permits.available_permits());
+        let busy = threads.saturating_sub(self.permits.tokenizers.available_permits());
         let rooms = usize::try_from(self.rooms.live()).unwrap_or(usize::MAX);
         for (name, value) in [
             ("kvasir_pd_rooms", rooms),

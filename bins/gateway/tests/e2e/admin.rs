@@ -1,6 +1,8 @@
 //! The admin API of a running gateway.
 
+mod audit;
 mod changes;
+mod connections;
 mod reads;
 mod roles;
 mod routing;

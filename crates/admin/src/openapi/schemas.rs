@@ -70,11 +70,19 @@ fn errors() -> Named {
         "properties": {"code": text(), "message": text(), "field": text()},
         "required": ["code", "message"],
     });
+    let left_out = object(&[("time", text()), ("change", text()), ("value", json!({}))]);
+    let reloaded = object(&[
+        ("reloaded", flag()),
+        ("persisted", flag()),
+        ("changes", text()),
+        ("dropped", list(&left_out)),
+    ]);
     vec![
         ("Error", object(&[("error", error)])),
         ("Health", object(&[("status", text())])),
         ("Deleted", object(&[("deleted", flag()), ("persisted", flag()), ("changes", text())])),
-        ("Reloaded", object(&[("reloaded", flag()), ("persisted", flag()), ("changes", text())])),
+        ("Reloaded", reloaded),
+        ("Dropped", object(&[("dropped", list(&left_out))])),
     ]
 }
 
@@ -128,6 +136,7 @@ fn fleet() -> Named {
         ),
         ("origin", json!({"enum": ["file", "admin"]})),
         ("patched", list(&text())),
+        ("ignored", list(&text())),
     ]);
     let pool = object(&[
         ("model", text()),
@@ -138,6 +147,7 @@ fn fleet() -> Named {
         ("why_not_ready", text_or_null()),
         ("origin", json!({"enum": ["file", "admin"]})),
         ("patched", list(&text())),
+        ("ignored", list(&text())),
         ("endpoints", list(&named("Endpoint"))),
         ("routing", or_null(&named("Routing"))),
     ]);
