@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::control::Control;
 use crate::error::ApiError;
+use crate::page::{self, PageFile};
 use crate::path;
 use crate::recent::KEPT;
 use crate::routes::{Content, Does, Route};
@@ -26,11 +27,16 @@ pub(crate) struct Asked<'a> {
     pub(crate) body: Bytes,
 }
 
+/// For answers that are no pages.
+const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
+
 /// An answer that is no error.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     kind: &'static str,
+    /// What a browser may do with it.
+    policy: &'static str,
     body: Bytes,
 }
 
@@ -38,19 +44,29 @@ impl Answer {
     pub(crate) fn json(status: StatusCode, value: Value) -> Self {
         let body = Bytes::from(value.to_string());
         drop(value);
-        Self { status, kind: "application/json", body }
+        Self { status, kind: "application/json", policy: NOTHING, body }
     }
 
     fn text(page: String) -> Self {
         let kind = "text/plain; version=0.0.4; charset=utf-8";
-        Self { status: StatusCode::OK, kind, body: page.into() }
+        Self { status: StatusCode::OK, kind, policy: NOTHING, body: page.into() }
+    }
+
+    fn page(file: PageFile) -> Self {
+        let PageFile { kind, text, .. } = file;
+        let body = Bytes::from_static(text.as_bytes());
+        Self { status: StatusCode::OK, kind, policy: page::POLICY, body }
     }
 
     pub(crate) fn response(self) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::new(self.body));
         *response.status_mut() = self.status;
         let kind = HeaderValue::from_static(self.kind);
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        let policy = HeaderValue::from_static(self.policy);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, kind);
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+        headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
         response
     }
 }
@@ -60,6 +76,12 @@ pub(crate) async fn answer(control: &dyn Control, asked: Asked<'_>) -> Result<An
     asked.check_query()?;
     let status = StatusCode::from_u16(asked.route.status).unwrap_or(StatusCode::OK);
     let value = match asked.route.does {
+        Does::Page => return Ok(Answer::page(page::INDEX)),
+        Does::PageFile => {
+            let name = asked.value(0);
+            let found = page::find(name).map(Answer::page);
+            return found.ok_or_else(|| ApiError::not_found(format!("no file `{name}`")));
+        }
         Does::Metrics => return Ok(Answer::text(control.metrics())),
         Does::Health => json!({"status": "ok"}),
         Does::Document => openapi::document(),
@@ -79,6 +101,7 @@ pub(crate) async fn answer(control: &dyn Control, asked: Asked<'_>) -> Result<An
             reads::decisions(control, limit, asked.query("model").as_deref())
         }
         Does::Stats => reads::stats(control),
+        Does::Timeline => control.recent().timeline().shown(asked.query("model").as_deref()),
         Does::ShowConfig => reads::config(control)?,
         Does::ListRouting => reads::routing_list(control),
         Does::ShowRouting => {

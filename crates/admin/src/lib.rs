@@ -5,6 +5,8 @@
 //! document is made) → who asks (`auth`: roles by bearer token, and no browser of another site) → the
 //! handler → the answer, with errors that name the field. Changes leave a line in the audit (`audit`).
 //!
+//! The status page (`page`) is a few static files that ask the API, as anybody does.
+//!
 //! This crate shows a [`kvasir_fleet::Fleet`] and a [`kvasir_config::Config`]. What only the program can
 //! do (deciding about a request, taking up a changed configuration) it asks of [`Control`]. It knows no
 //! data plane. What a gateway decided lately comes in through [`Recent`], and what is to outlive the
@@ -16,6 +18,7 @@ mod auth;
 mod control;
 mod error;
 mod openapi;
+mod page;
 mod path;
 mod recent;
 mod routes;
@@ -23,6 +26,7 @@ mod server;
 mod settings;
 mod stats;
 mod store;
+mod timeline;
 mod views;
 
 pub use self::control::{Applied, Control, Later, State};
