@@ -304,5 +304,8 @@ export function filter(pools) {
   const select = byId("pool");
   const models = ["", ...pools.map((pool) => pool.model)];
   byId("filter").hidden = pools.length < 2;
+  // A browser chooses for itself when options come and go.
+  const chosen = models.includes(select.value) && select.options.length > 0 ? select.value : "";
   sync(select, models, (model) => model, (model) => el("option", { value: model }, model || "All pools"));
+  if (select.value !== chosen) select.value = chosen;
 }
