@@ -46,6 +46,7 @@ export class Browser {
     const { sessionId } = await browser.#send("Target.attachToTarget", { targetId, flatten: true }, null);
     browser.#session = sessionId;
     for (const domain of ["Page", "Runtime", "Log", "Network"]) await browser.send(`${domain}.enable`);
+    await browser.send("Emulation.setFocusEmulationEnabled", { enabled: true });
     return browser;
   }
 

@@ -90,10 +90,9 @@ async function showsWhatThereIs() {
   await until("all endpoints", () => browser.run("document.querySelectorAll('#fleet tbody tr').length === 4"));
   for (const text of ["3 of 4", MODEL, "policy latency", "exact", "the engine publishes no events", "does not serve this model"]) await browser.has(text);
   // A problem: what is wrong, where, and what to do.
-  for (const text of ["No events", "cause no_events", "What to do: start the engine with KV events"]) await browser.has(text);
+  for (const text of ["No events", "cause no_events", "What to do: Start the engine with KV events"]) await browser.has(text);
   await until("decisions", () => browser.run("document.querySelectorAll('#decisions tbody tr').length >= 20"));
   await until("a hit that is explained", () => browser.run("/holds? (part|the longest part) of the prompt.*of .* tokens/.test(document.getElementById('decisions').innerText)"));
-  await until("lines", () => browser.run("document.querySelectorAll('figure .first').length >= 3"));
   // Names from outside are text: one of the pools is called so.
   await browser.has(STRANGE);
   assert.equal(await browser.run("document.querySelectorAll('img').length"), 0);
@@ -126,6 +125,12 @@ async function showsOnePool() {
 }
 
 async function fitsEverywhere() {
+  // Some steps of ten seconds, so that there are lines.
+  for (let n = 0; n < 3; n += 1) {
+    await new Promise((done) => setTimeout(done, 8000));
+    await traffic(6);
+  }
+  await until("lines", () => browser.run("document.querySelectorAll('path.first').length === 3"));
   for (const scheme of ["light", "dark"]) {
     await browser.prefers(scheme, scheme === "dark" ? "reduce" : "no-preference");
     for (const width of [320, 768, 1280]) {

@@ -17,6 +17,15 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+/** Puts a sentence into an element; what stands between backticks becomes code. */
+export function setProse(node, sentence) {
+  const ended = /[.!?]$/.test(sentence) ? sentence : `${sentence}.`;
+  const said = ended.charAt(0).toUpperCase() + ended.slice(1);
+  if (node.dataset.said === said) return;
+  node.dataset.said = said;
+  node.replaceChildren(...said.split("`").map((part, place) => (place % 2 === 1 ? el("code", {}, part) : part)));
+}
+
 /**
  * Makes the children of a parent those of a list, in its order. Children are known by a key, and stay
  * the same elements: what is focused, selected or unfolded stays so.
@@ -52,7 +61,7 @@ export function sync(parent, items, keyOf, make, update = () => {}) {
 
 /**
  * A table whose rows can stand as sheets of their own where it is narrow. Roles are written out since
- * a change of `display` takes them away. Columns: `{label, unit, number, wide}`.
+ * a change of `display` takes them away. Columns: `{label, unit, number, wide, name}`.
  */
 export function table(caption, columns, stacks = true) {
   const head = el("tr", { role: "row" });
@@ -74,8 +83,8 @@ export function table(caption, columns, stacks = true) {
 /** A row for columns, empty; the first cell is its head. */
 export function row(columns) {
   const made = el("tr", { role: "row" });
-  columns.forEach(({ label, unit, number, wide }, place) => {
-    const classes = [number ? "number" : "", wide ? "wide" : ""].join(" ").trim();
+  columns.forEach(({ label, unit, number, wide, name }, place) => {
+    const classes = Object.entries({ number, wide, name }).filter(([, is]) => is).map(([kind]) => kind).join(" ");
     const common = { class: classes || null, "data-label": unit ? `${label}, ${unit}` : label };
     made.append(
       place === 0

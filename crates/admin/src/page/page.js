@@ -7,7 +7,7 @@ import * as views from "./views.js";
 const EVERY_MS = 5000;
 const SLOWEST_MS = 60000;
 const PATIENCE_MS = 8000;
-const DECISIONS = 25;
+const DECISIONS = 20;
 /** Where the token is kept: in this tab, until it is closed. */
 const TOKEN = "kvasir-token";
 
@@ -151,6 +151,7 @@ function show(pools, parity, timeline, decisions) {
   views.overTime(timeline);
   views.decisions(decisions);
   pulse();
+  document.title = found.length > 0 ? `(${found.length}) Kvasir status` : "Kvasir status";
   const endpoints = pools.flatMap((pool) => pool.endpoints);
   const ready = endpoints.filter((one) => one.eligible).length;
   tell(`${ready} of ${endpoints.length} endpoints available, ${found.length} problems`);

@@ -1,6 +1,6 @@
 // What each part of the page shows of the API's answers.
 
-import { bar, el, fill, row, setText, sync, table } from "./dom.js";
+import { bar, el, fill, row, setProse, setText, sync, table } from "./dom.js";
 import { chart } from "./chart.js";
 import * as words from "./words.js";
 
@@ -65,6 +65,9 @@ export function problems(all) {
     return;
   }
   const make = (one) => {
+    const remedy = el("p");
+    setProse(remedy, one.remedy);
+    remedy.prepend(el("strong", {}, "What to do: "));
     const where = el("p", { class: "where" }, "Pool ", el("code", {}, one.pool));
     if (one.endpoint) where.append(", endpoint ", el("code", {}, one.endpoint));
     where.append(", cause ", el("code", {}, one.cause));
@@ -74,17 +77,17 @@ export function problems(all) {
       el("h3", {}, words.cause(one.cause)),
       where,
       el("p", { class: "finding" }),
-      el("p", {}, el("strong", {}, "What to do: "), one.remedy),
+      remedy,
     );
   };
-  const update = (item, one) => setText(item.querySelector(".finding"), one.finding);
+  const update = (item, one) => setProse(item.querySelector(".finding"), one.finding);
   sync(place, all, (one) => JSON.stringify([one.pool, one.endpoint, one.cause]), make, update);
 }
 
 // --- fleet ---
 
 const FLEET = [
-  { label: "Endpoint" },
+  { label: "Endpoint", name: true },
   { label: "State" },
   { label: "Trust in its events" },
   { label: "In flight", unit: "requests", number: true },
@@ -123,7 +126,7 @@ function endpoint(node, one) {
   const [name, state, trust, flight, queued, kv, blocks] = node.children;
   const { engine } = one;
   const role = one.role === "unified" ? null : one.role;
-  fill(name, one.name, [engine.kind, engine.version, role].filter(Boolean).join(" "));
+  fill(name, words.address(one.name), [engine.kind, engine.version, role].filter(Boolean).join(" "));
   stateOf(state, one);
   trustOf(trust, one);
   fill(flight, words.count(one.in_flight), one.waiting ? `${words.count(one.waiting)} waiting in the engine` : "");
@@ -233,10 +236,10 @@ function values({ steps, step_s: stepS }) {
 
 const DECISIONS = [
   { label: "Time" },
-  { label: "Endpoint" },
+  { label: "Endpoint", name: true },
   { label: "Why this one", wide: true },
   { label: "Prompt", unit: "tokens", number: true },
-  { label: "Cached", unit: "predicted, reported", number: true },
+  { label: "Cached", unit: "predicted", number: true },
   { label: "First data", number: true },
   { label: "End to end", number: true },
   { label: "Outcome" },
@@ -259,11 +262,9 @@ function decision(one) {
   const node = row(DECISIONS);
   const [time, where, why, prompt, cached, first, total, outcome] = node.children;
   time.append(el("time", { datetime: one.time, title: one.time }, words.clock(one.time)));
-  const prefill = one.prefill_endpoint ? `prompt computed by ${one.prefill_endpoint}` : "";
-  fill(where, one.endpoint ?? "none", prefill || one.model);
-  const head = fill(why, explained(one));
-  head.className = "why";
-  why.append(el("details", {}, el("summary", {}, "Details"), facts(one)));
+  const prefill = one.prefill_endpoint ? `prompt computed by ${words.address(one.prefill_endpoint)}` : "";
+  fill(where, one.endpoint ? words.address(one.endpoint) : "none", prefill || one.model);
+  why.append(el("details", {}, el("summary", {}, explained(one)), facts(one)));
   fill(prompt, words.count(one.prompt_tokens));
   fill(cached, words.count(one.overlap), one.reported_cached_tokens === null ? "not reported" : `${words.count(one.reported_cached_tokens)} reported`);
   fill(first, words.duration(one.first_data_ms));

@@ -157,6 +157,9 @@ export function duration(ms) {
   return `${(ms / 60000).toFixed(1)} min`;
 }
 
+/** An endpoint's name without what most of them begin with. */
+export const address = (name) => name.replace(/^http:[/][/]/, "");
+
 /** One thing, or several. */
 export const several = (number, one, many) => `${count(number)} ${number === 1 ? one : many}`;
 
