@@ -137,11 +137,15 @@ async function fitsEverywhere() {
       await browser.size(width);
       // Lines are drawn anew with the next frame.
       await browser.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
+      const unfold = (open) => browser.run(`document.querySelectorAll("details").forEach((one) => { one.open = ${open}; })`);
+      await unfold(true);
+      await until("the values", () => browser.run("document.querySelector('#values tbody tr') !== null"));
       const wide = await browser.run("document.documentElement.scrollWidth");
       assert(wide <= width, `${scheme} ${width}: ${wide} wide`);
       assert.deepEqual(await faint(), [], `${scheme} ${width}`);
       const small = await browser.run("[...document.querySelectorAll('button')].filter((b) => b.checkVisibility() && b.offsetHeight < 24).length");
       assert.equal(small, 0);
+      await unfold(false);
       await browser.picture(join(pictures, `${scheme}-${width}.png`));
     }
   }

@@ -63,7 +63,7 @@ export function sync(parent, items, keyOf, make, update = () => {}) {
  * A table whose rows can stand as sheets of their own where it is narrow. Roles are written out since
  * a change of `display` takes them away. Columns: `{label, unit, number, wide, name}`.
  */
-export function table(caption, columns, stacks = true) {
+export function table(caption, columns) {
   const head = el("tr", { role: "row" });
   for (const { label, unit, number } of columns) {
     const unitText = unit ? el("small", {}, unit) : null;
@@ -77,7 +77,7 @@ export function table(caption, columns, stacks = true) {
     el("thead", { role: "rowgroup" }, head),
     body,
   );
-  return { root: el("div", { class: stacks ? "sheet stacks" : "sheet" }, made), body };
+  return { root: el("div", { class: "sheet stacks" }, made), body };
 }
 
 /** A row for columns, empty; the first cell is its head. */

@@ -3,6 +3,7 @@
 
 import { setText } from "./dom.js";
 import * as views from "./views.js";
+import { several } from "./words.js";
 
 const EVERY_MS = 5000;
 const SLOWEST_MS = 60000;
@@ -154,7 +155,7 @@ function show(pools, parity, timeline, decisions) {
   document.title = found.length > 0 ? `(${found.length}) Kvasir status` : "Kvasir status";
   const endpoints = pools.flatMap((pool) => pool.endpoints);
   const ready = endpoints.filter((one) => one.eligible).length;
-  tell(`${ready} of ${endpoints.length} endpoints available, ${found.length} problems`);
+  tell(`${ready} of ${several(endpoints.length, "endpoint", "endpoints")} available, ${several(found.length, "problem", "problems")}`);
 }
 
 function pulse() {
@@ -177,8 +178,10 @@ function failed(error, signal) {
   }
   const afterMs = Math.min(SLOWEST_MS, EVERY_MS * 2 ** state.failures);
   state.failures += 1;
-  setText(byId("notice-text"), `${causeOf(error, signal)} ${nextTry(afterMs)}`);
   byId("notice").hidden = false;
+  // The cause is read out once, and not with every further try.
+  setText(byId("notice-text"), causeOf(error, signal));
+  setText(byId("notice-next"), nextTry(afterMs));
   byId("content").classList.add("stale");
   byId("sign-in").hidden = true;
   const at = state.last === null ? "nothing read yet" : `last read at ${new Date(state.last).toLocaleTimeString("en-GB")}`;

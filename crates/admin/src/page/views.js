@@ -29,9 +29,10 @@ export function summary(pools, problems, timeline) {
     ["Endpoints available", `${ready} of ${endpoints.length}`, words.several(pools.length, "pool", "pools")],
     ["Problems", words.count(problems.length), problems.length ? "see below" : "none found"],
     ["In flight", words.count(flight), `${words.short(queued)} prompt tokens queued`],
-    ["Prompts cached", words.percent(totals.reportedShare), `reported; ${words.percent(totals.predictedShare)} predicted`],
+    ["Prompts cached", words.percent(totals.reportedShare),
+      totals.reportedShare === null ? "nothing reported yet" : `reported; ${words.percent(totals.predictedShare)} predicted`],
     ["Time to first data", words.duration(times?.p50), times ? `median; 95th ${words.duration(times.p95)}` : "no request in the last minute"],
-    ["Requests in 30 min", words.short(totals.requests), totals.failed ? `${words.short(totals.failed)} failed` : "none failed"],
+    ["Requests in 30 min", words.short(totals.requests), totals.requests === 0 ? "" : totals.failed ? `${words.short(totals.failed)} failed` : "none failed"],
   ];
   const make = () => el("div", {}, el("dt"), el("dd", {}, el("span"), el("small")));
   const update = (item, [label, value, note]) => {
@@ -93,7 +94,7 @@ const FLEET = [
   { label: "In flight", unit: "requests", number: true },
   { label: "Queued prefill", unit: "tokens", number: true },
   { label: "KV cache used", number: true },
-  { label: "Blocks held", unit: "known here", number: true },
+  { label: "Blocks known", number: true },
 ];
 
 export function fleet(pools) {
@@ -129,7 +130,7 @@ function endpoint(node, one) {
   fill(name, words.address(one.name), [engine.kind, engine.version, role].filter(Boolean).join(" "));
   stateOf(state, one);
   trustOf(trust, one);
-  fill(flight, words.count(one.in_flight), one.waiting ? `${words.count(one.waiting)} waiting in the engine` : "");
+  fill(flight, words.count(one.in_flight), one.waiting ? `${words.count(one.waiting)} waiting` : "");
   fill(queued, words.count(one.queued_prefill_tokens));
   fill(kv, words.percent(one.kv_usage));
   bar(kv, one.kv_usage);
