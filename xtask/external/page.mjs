@@ -7,19 +7,19 @@ import { join } from "node:path";
 
 import { Browser, until } from "./browser.mjs";
 
-const { BASE_URL, MODEL, ADMIN_URL, IDLE_ADMIN_URL, READ_TOKEN, WORK } = process.env;
+const { BASE_URL, IDLE_URL, MODEL, ADMIN_URL, IDLE_ADMIN_URL, READ_TOKEN, WORK } = process.env;
 const pictures = join(WORK, "page");
 mkdirSync(pictures, { recursive: true });
 const browser = await Browser.start("chromium", WORK);
 const STRANGE = "<img src=x onerror=alert(1)>";
 
-async function traffic(count) {
+async function traffic(count, url = BASE_URL, streams = (n) => n % 2 === 0) {
   const said = "The archive keeps every letter in the order in which it came. ".repeat(30);
   for (let n = 0; n < count; n += 1) {
     const messages = [{ role: "system", content: `${n % 3} ${said}` }, { role: "user", content: `Question ${n}?` }];
-    const body = JSON.stringify({ model: MODEL, messages, max_tokens: 16, stream: n % 2 === 0 });
+    const body = JSON.stringify({ model: MODEL, messages, max_tokens: 16, stream: streams(n) });
     const headers = { "content-type": "application/json", "x-request-id": `page-${n}` };
-    const answer = await fetch(`${BASE_URL}/v1/chat/completions`, { method: "POST", headers, body });
+    const answer = await fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body });
     assert.equal(answer.status, 200, await answer.text());
   }
 }
@@ -230,11 +230,19 @@ async function saysWhatToDoWhereThereIsNothing() {
   noFaults("at an idle gateway");
 }
 
+async function saysWhyNothingIsReported() {
+  await traffic(4, IDLE_URL, () => true);
+  await browser.has("Of all prompts: no answer reported it");
+  await browser.has("predicted; none reported");
+  noFaults("without reports");
+}
+
 try {
   await traffic(30);
   for (const check of [
     asksForTheToken, showsWhatThereIs, showsOnePool, fitsEverywhere, goesByKeyboard, restsWhileNobodyLooks,
     saysWhenTheGatewayIsAway, forgetsTheToken, saysWhatToDoWhereThereIsNothing,
+    saysWhyNothingIsReported,
   ]) {
     console.log(check.name);
     await check();

@@ -17,7 +17,7 @@ const STRANGE: &str = "<img src=x onerror=alert(1)>";
 
 /// Ends with this value.
 pub(super) struct Gateways {
-    environment: [(&'static str, String); 4],
+    environment: [(&'static str, String); 5],
     _running: [Running; 3],
 }
 
@@ -26,22 +26,23 @@ impl Gateways {
     pub(super) fn start(root: &Path, dir: &Path, fleet: &Fleet) -> Result<Self, String> {
         let silent = engine(root, &[])?;
         let mut engines: Vec<&str> = fleet.engines().collect();
-        let (idle, idle_admin) = gateway(root, dir, "idle", ("", ""), &engines)?.parts();
+        let idle = gateway(root, dir, "idle", ("", ""), &engines)?;
         engines.push(&silent.1);
         let token = format!(r#", "read_token": "{READ_TOKEN}""#);
         let other =
             format!(r#", {{"model": "{STRANGE}", "endpoints": [{{"url": "{}"}}]}}"#, silent.1);
         let busy = gateway(root, dir, "busy", (&token, &other), &engines)?;
-        let url = busy.url.clone();
-        ready(&url)?;
-        let (busy, admin) = busy.parts();
+        for gateway in [&busy, &idle] {
+            ready(&gateway.url)?;
+        }
         let environment = [
-            ("BASE_URL", url),
-            ("ADMIN_URL", admin),
-            ("IDLE_ADMIN_URL", idle_admin),
+            ("BASE_URL", busy.url),
+            ("ADMIN_URL", busy.admin),
+            ("IDLE_URL", idle.url),
+            ("IDLE_ADMIN_URL", idle.admin),
             ("READ_TOKEN", READ_TOKEN.to_owned()),
         ];
-        Ok(Self { environment, _running: [silent.0, idle, busy] })
+        Ok(Self { environment, _running: [silent.0, idle.running, busy.running] })
     }
 
     /// What the check is told.
@@ -54,12 +55,6 @@ struct Gateway {
     running: Running,
     url: String,
     admin: String,
-}
-
-impl Gateway {
-    fn parts(self) -> (Running, String) {
-        (self.running, self.admin)
-    }
 }
 
 fn gateway(

@@ -46,9 +46,11 @@ export function chart({ title, note, names, format, most }) {
     const key = el("span", { class: place === 0 ? "key" : "key second", "aria-hidden": "true" });
     legend.append(el("span", {}, key, `${name} `, latest[place]));
   });
-  const root = el("figure", {}, el("figcaption", {}, el("h3", {}, title), el("p", {}, note), legend), svg);
+  const about = el("p", {}, note);
+  const root = el("figure", {}, el("figcaption", {}, el("h3", {}, title), about, legend), svg);
 
-  function draw({ lines, nowS, stepS, keptS }) {
+  function draw({ lines, nowS, stepS, keptS, note: said }) {
+    if (said !== undefined) setText(about, said);
     const width = Math.max(200, svg.clientWidth || 320);
     const height = Math.max(100, svg.clientHeight || 144);
     const values = lines.flat().map(([, y]) => y).filter((y) => y !== null && y !== undefined);
@@ -78,8 +80,8 @@ export function chart({ title, note, names, format, most }) {
     svg.replaceChildren(...made);
     const told = lines.map((points) => points.at(-1)?.[1]);
     told.forEach((value, place) => setText(latest[place], value === null || value === undefined ? "–" : format(value)));
-    const said = names.map((name, place) => `${name} ${latest[place].textContent}`).join(", ");
-    svg.setAttribute("aria-label", `${title}, latest: ${said}`);
+    const spoken = names.map((name, place) => `${name} ${latest[place].textContent}`).join(", ");
+    svg.setAttribute("aria-label", `${title}, latest: ${spoken}`);
   }
 
   return { root, draw };

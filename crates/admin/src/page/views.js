@@ -29,8 +29,7 @@ export function summary(pools, problems, timeline) {
     ["Endpoints available", `${ready} of ${endpoints.length}`, words.several(pools.length, "pool", "pools")],
     ["Problems", words.count(problems.length), problems.length ? "see below" : "none found"],
     ["In flight", words.count(flight), `${words.short(queued)} prompt tokens queued`],
-    ["Prompts cached", words.percent(totals.reportedShare),
-      totals.reportedShare === null ? "nothing reported yet" : `reported; ${words.percent(totals.predictedShare)} predicted`],
+    ["Prompt tokens cached", words.percent(totals.reportedShare ?? totals.predictedShare), cachedNote(totals)],
     ["Time to first data", words.duration(times?.p50), times ? `median; 95th ${words.duration(times.p95)}` : "no request in the last minute"],
     ["Requests in 30 min", words.short(totals.requests), totals.requests === 0 ? "" : totals.failed ? `${words.short(totals.failed)} failed` : "none failed"],
   ];
@@ -44,16 +43,22 @@ export function summary(pools, problems, timeline) {
 }
 
 function sums(steps) {
-  let [requests, failed, tokens, predicted, reported] = [0, 0, 0, 0, 0];
-  for (const step of steps) {
-    requests += step.requests;
-    failed += step.failed;
-    tokens += step.judged.prompt_tokens;
-    predicted += step.judged.predicted_cached_tokens;
-    reported += step.judged.reported_cached_tokens;
-  }
-  const share = (part) => (tokens > 0 ? part / tokens : null);
-  return { requests, failed, predictedShare: share(predicted), reportedShare: share(reported) };
+  const isReported = reports(steps);
+  const sum = (of) => steps.reduce((all, step) => all + of(step), 0);
+  const of = compared(steps);
+  const tokens = sum((step) => of(step).prompt_tokens);
+  const share = (part) => (tokens > 0 ? sum((step) => of(step)[part]) / tokens : null);
+  return {
+    requests: sum((step) => step.requests),
+    failed: sum((step) => step.failed),
+    predictedShare: share(PREDICTED),
+    reportedShare: isReported ? share(REPORTED) : null,
+  };
+}
+
+function cachedNote({ predictedShare, reportedShare }) {
+  if (predictedShare === null) return "";
+  return reportedShare === null ? "predicted; none reported" : `reported; ${words.percent(predictedShare)} predicted`;
 }
 
 // --- problems ---
@@ -169,13 +174,13 @@ const TOTAL = chart({
 });
 const CACHED = chart({
   title: "Prompt tokens from the cache",
-  note: "Of answers that report it.",
+  note: "",
   names: ["Reported", "Predicted"],
   format: words.percent,
   most: 1,
 });
 const VALUES = [
-  { label: "Until" },
+  { label: "From" },
   { label: "Requests", number: true },
   { label: "Failed", number: true },
   { label: "First data", unit: "median", number: true },
@@ -186,7 +191,11 @@ const VALUES = [
   { label: "Cached", unit: "predicted", number: true },
 ];
 
-const share = (step, part) => (step.judged.prompt_tokens > 0 ? step.judged[part] / step.judged.prompt_tokens : null);
+/** Share of a step's prompt tokens; `null` where there are none, or it has no such part. */
+const share = (of, part) => (of.prompt_tokens > 0 && part in of ? of[part] / of.prompt_tokens : null);
+const reports = (steps) => steps.some((step) => step.judged.prompt_tokens > 0);
+/** What of a step is compared: answers that report; where none does there is the prediction, of all. */
+const compared = (steps) => (reports(steps) ? (step) => step.judged : (step) => step);
 const REPORTED = "reported_cached_tokens";
 const PREDICTED = "predicted_cached_tokens";
 let drawn = null;
@@ -204,7 +213,11 @@ export function overTime(timeline) {
   const common = { nowS, stepS, keptS };
   FIRST.draw({ ...common, lines: [line((s) => s.first_data_ms?.p50), line((s) => s.first_data_ms?.p95)] });
   TOTAL.draw({ ...common, lines: [line((s) => s.total_ms?.p50), line((s) => s.total_ms?.p95)] });
-  CACHED.draw({ ...common, lines: [line((s) => share(s, REPORTED)), line((s) => share(s, PREDICTED))] });
+  const of = compared(steps);
+  const note = reports(steps)
+    ? "Of answers that report it and can be compared."
+    : "Of all prompts: no answer reported it. Streams do with stream_options.include_usage, vLLM with --enable-prompt-tokens-details.";
+  CACHED.draw({ ...common, note, lines: [line((s) => share(of(s), REPORTED)), line((s) => share(of(s), PREDICTED))] });
   if (byId("values").open) values(timeline);
 }
 
@@ -213,20 +226,21 @@ export function redraw() {
   if (drawn !== null) overTime(drawn);
 }
 
-function values({ steps, step_s: stepS }) {
+function values({ steps }) {
   const place = byId("values-table");
+  const of = compared(steps);
   if (place.children.length === 0) place.append(table("Times and cached tokens, by ten seconds", VALUES).root);
   const update = (node, step) => {
     const texts = [
-      words.clock((step.start_unix_s + stepS) * 1000),
+      words.clock(step.start_unix_s * 1000),
       words.count(step.requests),
       words.count(step.failed),
       words.duration(step.first_data_ms?.p50),
       words.duration(step.first_data_ms?.p95),
       words.duration(step.total_ms?.p50),
       words.duration(step.total_ms?.p95),
-      words.percent(share(step, REPORTED)),
-      words.percent(share(step, PREDICTED)),
+      words.percent(share(of(step), REPORTED)),
+      words.percent(share(of(step), PREDICTED)),
     ];
     texts.forEach((text, at) => fill(node.children[at], text));
   };

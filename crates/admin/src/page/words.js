@@ -126,7 +126,8 @@ export const reason = (word) => plain(REASONS, word);
 export const detail = (word) => plain(DETAILS, word);
 export const miss = (word) => plain(MISSES, word);
 export const trust = (word) => plain(TRUST, word);
-export const whyNot = (word) => plain(WHY_NOT, word);
+// Why it cannot be reached is a problem of its own, with a remedy.
+export const whyNot = (word) => (word.startsWith("unreachable") ? "cannot be reached, see Problems" : plain(WHY_NOT, word));
 export const cause = (word) => plain(CAUSES, word);
 export const outcome = (word) => plain(OUTCOMES, word);
 export const level = (word) => plain(LEVELS, word);
