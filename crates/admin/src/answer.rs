@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::control::Control;
 use crate::error::ApiError;
+use crate::page::{self, PageFile};
 use crate::path;
 use crate::recent::KEPT;
 use crate::routes::{Content, Does, Route};
@@ -27,11 +28,16 @@ pub(crate) struct Asked {
     pub(crate) body: Bytes,
 }
 
+/// For answers that are no pages.
+const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
+
 /// An answer that is no error.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     kind: &'static str,
+    /// What a browser may do with it.
+    policy: &'static str,
     body: Bytes,
     /// The configuration that is shown.
     version: Option<Version>,
@@ -41,21 +47,31 @@ impl Answer {
     pub(crate) fn json(status: StatusCode, value: Value) -> Self {
         let body = Bytes::from(value.to_string());
         drop(value);
-        Self { status, kind: "application/json", body, version: None }
+        Self { status, kind: "application/json", policy: NOTHING, body, version: None }
     }
 
     fn text(page: String) -> Self {
         let kind = "text/plain; version=0.0.4; charset=utf-8";
-        Self { status: StatusCode::OK, kind, body: page.into(), version: None }
+        Self { status: StatusCode::OK, kind, policy: NOTHING, body: page.into(), version: None }
+    }
+
+    fn page(file: PageFile) -> Self {
+        let PageFile { kind, text, .. } = file;
+        let body = Bytes::from_static(text.as_bytes());
+        Self { status: StatusCode::OK, kind, policy: page::POLICY, body, version: None }
     }
 
     pub(crate) fn response(self) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::new(self.body));
         *response.status_mut() = self.status;
         let kind = HeaderValue::from_static(self.kind);
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        let policy = HeaderValue::from_static(self.policy);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, kind);
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+        headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
         if let Some(etag) = self.version.as_ref().and_then(Version::header) {
-            response.headers_mut().insert(header::ETAG, etag);
+            headers.insert(header::ETAG, etag);
         }
         response
     }
@@ -68,6 +84,12 @@ pub(crate) async fn answer(control: &dyn Control, asked: &Asked) -> Result<Answe
     // Before anything is looked at: what changes meanwhile is another one.
     let mut version = asked.route.does.shows_config().then(|| control.state().version);
     let value = match asked.route.does {
+        Does::Page => return Ok(Answer::page(page::INDEX)),
+        Does::PageFile => {
+            let name = asked.value(0);
+            let found = page::find(name).map(Answer::page);
+            return found.ok_or_else(|| ApiError::not_found(format!("no file `{name}`")));
+        }
         Does::Metrics => return Ok(Answer::text(control.metrics())),
         Does::Health => json!({"status": "ok"}),
         Does::Document => openapi::document(),
@@ -87,6 +109,7 @@ pub(crate) async fn answer(control: &dyn Control, asked: &Asked) -> Result<Answe
             reads::decisions(control, limit, asked.query("model").as_deref())
         }
         Does::Stats => reads::stats(control).await?,
+        Does::Timeline => control.recent().timeline().shown(asked.query("model").as_deref()),
         Does::ShowConfig => reads::config(control)?,
         Does::ListDropped => reads::dropped(control),
         Does::ListRouting => reads::routing_list(control),

@@ -6,6 +6,8 @@
 //! handler → the answer, with errors that name the field. A change goes on to its end whoever waits for
 //! it, and leaves a line in the audit (`audit`).
 //!
+//! The status page (`page`) is a few static files that ask the API, as anybody does.
+//!
 //! This crate shows a [`kvasir_fleet::Fleet`] and a [`kvasir_config::Config`]. What only the program can
 //! do (deciding about a request, taking up a changed configuration) it asks of [`Control`]. It knows no
 //! data plane. What a gateway decided lately comes in through [`Recent`], and what is to outlive the
@@ -20,6 +22,7 @@ mod control;
 mod counts;
 mod error;
 mod openapi;
+mod page;
 mod path;
 mod recent;
 mod requests;
@@ -28,6 +31,7 @@ mod server;
 mod settings;
 mod stats;
 mod store;
+mod timeline;
 mod tls;
 mod version;
 mod views;

@@ -44,6 +44,7 @@ fn operation(route: &Route) -> Value {
     let given = match route.gives {
         Content::Json(schema) => json!({"application/json": {"schema": schemas::named(schema)}}),
         Content::Text => json!({"text/plain": {"schema": {"type": "string"}}}),
+        Content::Page => json!({"text/*": {"schema": {"type": "string"}}}),
         Content::None => json!({}),
     };
     let done = json!({"description": "Done.", "content": given});

@@ -11,6 +11,8 @@ use crate::server::is_method;
 /// What a route does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Does {
+    Page,
+    PageFile,
     Health,
     Document,
     Metrics,
@@ -31,6 +33,7 @@ pub(crate) enum Does {
     Parity,
     Decisions,
     Stats,
+    Timeline,
     ShowConfig,
     ListDropped,
     Reload,
@@ -78,6 +81,8 @@ pub(crate) enum Content {
     Json(&'static str),
     /// Plain text.
     Text,
+    /// A file of the status page.
+    Page,
     /// Nothing.
     None,
 }
@@ -106,6 +111,10 @@ const fn read(path: &'static str, does: Does, gives: &'static str, about: &'stat
     Route { method: "GET", path, access, does, about, query: &[], takes, status: 200, gives }
 }
 
+const fn page(path: &'static str, does: Does, about: &'static str) -> Route {
+    Route { access: Access::Open, gives: Content::Page, ..read(path, does, "", about) }
+}
+
 const fn write(
     method: &'static str,
     path: &'static str,
@@ -132,6 +141,8 @@ const ROUTING: &str = "/api/v1/routing/{model}";
 
 /// All routes.
 pub(crate) const ROUTES: &[Route] = &[
+    page("/", Does::Page, "The status page. What it shows it asks of the routes below."),
+    page("/page/{file}", Does::PageFile, "A file of the status page: its scripts and styles."),
     Route {
         access: Access::Open,
         ..read("/healthz", Does::Health, "Health", "This process runs.")
@@ -228,6 +239,15 @@ pub(crate) const ROUTES: &[Route] = &[
         ],
     ),
     read("/api/v1/stats", Does::Stats, "Stats", "Counts of the last thirty days."),
+    asking(
+        read(
+            "/api/v1/timeline",
+            Does::Timeline,
+            "Timeline",
+            "The last half hour in steps: requests, times, cached tokens.",
+        ),
+        &[Parameter { name: "model", kind: "string", about: "Of this pool only." }],
+    ),
     read(
         "/api/v1/config",
         Does::ShowConfig,
@@ -323,6 +343,7 @@ mod tests {
     fn routes_are_told_apart_and_found() {
         for route in ROUTES {
             let path = route.path.replace("{model}", "org%2Fm").replace("{endpoint}", "h:1");
+            let path = path.replace("{file}", "page.js");
             let method: Method = route.method.parse().unwrap();
             let (found, values) = find(&method, &path).unwrap();
             assert_eq!((found.path, found.method), (route.path, route.method));

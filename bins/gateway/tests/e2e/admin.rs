@@ -3,6 +3,7 @@
 mod audit;
 mod changes;
 mod connections;
+mod page;
 mod reads;
 mod roles;
 mod routing;

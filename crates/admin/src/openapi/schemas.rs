@@ -288,6 +288,7 @@ fn reports() -> Named {
         ("by_decision", json!({"type": "object"})),
     ]);
     vec![
+        ("Timeline", timeline()),
         ("Stats", object(&stats)),
         ("Decisions", object(&[("decisions", list(&decision))])),
         ("Parity", object(&[("ok", flag()), ("pools", list(&parity))])),
@@ -331,4 +332,34 @@ fn reports() -> Named {
             ]),
         ),
     ]
+}
+
+/// Steps of the last half hour.
+fn timeline() -> Value {
+    let times = || {
+        let number = || json!({"type": "number"});
+        or_null(&object(&[("count", count()), ("p50", number()), ("p95", number())]))
+    };
+    let judged = object(&[
+        ("requests", count()),
+        ("prompt_tokens", count()),
+        ("predicted_cached_tokens", count()),
+        ("reported_cached_tokens", count()),
+    ]);
+    let step = object(&[
+        ("start_unix_s", count()),
+        ("requests", count()),
+        ("failed", count()),
+        ("prompt_tokens", count()),
+        ("predicted_cached_tokens", count()),
+        ("judged", judged),
+        ("first_data_ms", times()),
+        ("total_ms", times()),
+    ]);
+    object(&[
+        ("now_unix_s", count()),
+        ("step_s", count()),
+        ("kept_s", count()),
+        ("steps", list(&step)),
+    ])
 }
