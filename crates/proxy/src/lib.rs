@@ -25,6 +25,7 @@ mod incoming;
 mod keys;
 mod listen;
 mod local_routes;
+mod moment;
 mod observer;
 mod owners;
 mod parity;
