@@ -124,6 +124,6 @@ fn check_precise(key: impl Fn(&str) -> String, options: &PreciseOptions) -> Resu
 
 fn check_sticky(key: impl Fn(&str) -> String, options: StickyOptions) -> Result<(), Wrong> {
     let StickyOptions { idle_s, capacity } = options;
-    within(&key("idle_s"), &idle_s, &0, &MONTH_S)?;
-    within(&key("capacity"), &capacity, &0, &MOST_CONVERSATIONS)
+    within(&key("idle_s"), &idle_s, &1, &MONTH_S)?;
+    within(&key("capacity"), &capacity, &1, &MOST_CONVERSATIONS)
 }

@@ -27,6 +27,7 @@ mod inventory;
 mod listener;
 mod model;
 mod overlay;
+mod places;
 mod pool;
 mod resilience;
 mod rolter;
@@ -36,6 +37,7 @@ mod shown;
 mod suggest;
 mod timeouts;
 mod tracing;
+mod yaml;
 
 pub use self::admin::AdminConfig;
 pub use self::admission::{AdmissionConfig, EndpointAdmission, QueueConfig};

@@ -16,9 +16,9 @@ use crate::pool::PoolConfig;
 use crate::resilience::{HealthConfig, RetriesConfig};
 use crate::secret::{Secret, SecretSource, Sources};
 use crate::shown::shown;
-use crate::suggest;
 use crate::timeouts::TimeoutsConfig;
 use crate::tracing::TracingConfig;
+use crate::yaml;
 
 /// Everything a gateway is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,8 +158,8 @@ impl Config {
     /// # Errors
     /// When the text is not YAML, a key is unknown, or a value is not allowed.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
-        let config: Self = serde_saphyr::from_str(text).map_err(|e| syntax(file, &e))?;
-        config.verify(file)?;
+        let config: Self = serde_saphyr::from_str(text).map_err(|e| yaml::wrong(file, text, &e))?;
+        config.check().map_err(|(key, why)| ConfigError::of_key(file, text, key, why))?;
         Ok(config)
     }
 
@@ -171,6 +171,7 @@ impl Config {
     pub fn verify(&self, source: &str) -> Result<(), ConfigError> {
         self.check().map_err(|(key, message)| ConfigError::Meaning {
             file: source.to_owned(),
+            place: None,
             key,
             message,
         })
@@ -222,23 +223,4 @@ impl Config {
     pub fn shutdown_delay(&self) -> Duration {
         Duration::from_secs(self.shutdown_delay_s)
     }
-}
-
-fn syntax(file: &str, error: &serde_saphyr::Error) -> ConfigError {
-    let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
-    let bare = error.without_snippet();
-    let message = match bare {
-        serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
-            suggest::unknown("field", field, expected)
-        }
-        serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => {
-            suggest::unknown("variant", variant, expected)
-        }
-        _ => {
-            // The place is said once, in front.
-            let text = bare.to_string();
-            suggest::with_hint(text.split(" at line ").next().unwrap_or_default())
-        }
-    };
-    ConfigError::Syntax { file: file.to_owned(), line, column, message }
 }

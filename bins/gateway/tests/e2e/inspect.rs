@@ -34,7 +34,7 @@ fn every_example_passes() {
 #[test]
 fn what_serve_would_refuse_check_refuses() {
     for (text, wanted) in [
-        ("polcies: 1\n", "FILE:1:1: unknown field `polcies`"),
+        ("polcies: 1\n", "FILE:1:1: unknown key `polcies`"),
         ("{}", "FILE: pools: at least one"),
         ("api_keys_file: /nonexistent/keys\n", "api_keys_file: /nonexistent/keys"),
         (

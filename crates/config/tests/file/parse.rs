@@ -75,7 +75,10 @@ api_keys: [first-key, second-key]
 #[test]
 fn what_is_out_of_bounds_on_the_client_side_is_located() {
     for (text, expected) in [
-        ("listener: {max_connections: 0}", ":2:29: 0 is not from 1 to 1048576"),
+        (
+            "listener: {max_connections: 0}",
+            ":2:29: listener.max_connections: 0 is not from 1 to 1048576",
+        ),
         ("listener: {idle_timeout_s: 90000}", "90000 is not from 1 to 86400"),
         ("listener: {tls: {key_file: k}}", "cert_file"),
         ("listener: {forwarded_headers: drop}", "expected one of append, replace, off"),
@@ -407,11 +410,11 @@ fn decisions_are_logged_where_the_file_says_so() {
     let log = parse(&with("{directory: d, max_bytes: 65536, files: 2}")).unwrap().decision_log;
     assert_eq!(log.map(|log| (log.max_bytes, log.files)), Some((65_536, 2)));
     for (log, wanted) in [
-        ("{}", "kvasir.yaml:2:15: missing field `directory`"),
+        ("{}", "kvasir.yaml:2:15: decision_log: `directory` is missing"),
         ("{directory: ''}", "the directory must not be empty"),
         ("{directory: d, max_bytes: 65535}", "65535 bytes are too few: at least 65536"),
         ("{directory: d, files: 1}", "1 files: from 2 to 10000 can be kept"),
-        ("{directory: d, file: 2}", "unknown field `file`"),
+        ("{directory: d, file: 2}", "unknown key `file`"),
     ] {
         let error = error(&with(log));
         assert!(error.contains(wanted), "no {wanted:?} in {error}");
