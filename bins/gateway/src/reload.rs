@@ -20,7 +20,7 @@ use crate::args::{ServeArgs, Told};
 use crate::client_keys::{Keyring, Keys};
 use crate::lifecycle::StopTimes;
 use crate::signals::Hangups;
-use crate::start::{Start, laid_over};
+use crate::start::{Start, laid_over, located};
 use crate::{admin, client_keys, forwarded, spec};
 
 /// How often the file is looked at.
@@ -318,11 +318,13 @@ fn read(
     overlay: Overlay,
     log: Option<Arc<DecisionLog>>,
 ) -> Result<Read> {
-    let Told { config: mut base, text, .. } = args.config()?;
+    let Told { config: mut base, said, .. } = args.config()?;
     let held = base.hold_fixed(started);
     let (overlay, config) = laid_over(&base, overlay)?;
-    let next = Next::of(config, overlay, log)?;
-    Ok(Read { text, base, held, next })
+    let is_as_said = config == base;
+    let next = Next::of(config, overlay, log);
+    let next = next.map_err(|error| located(&said, is_as_said, error))?;
+    Ok(Read { text: said.text, base, held, next })
 }
 
 fn keep(store: Option<&Store>, overlay: &Overlay) -> Result<(), ApiError> {

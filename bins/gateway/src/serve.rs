@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use kvasir_admin::AdminError;
 use kvasir_config::{Config, EngineUrl};
 use kvasir_fleet::Fleet;
 use kvasir_inventory::Inventory;
 use kvasir_kv_hash::KeySpace;
-use kvasir_proxy::{App, ListenError, Listener, Spans, serve};
+use kvasir_proxy::{App, Listener, Spans, serve};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 
@@ -48,7 +47,8 @@ pub(crate) fn run(runtime: Runtime, hangups: Hangups, start: Start) -> Result<En
         // Before anybody can connect: from the first connection on there is something to be ended in
         // good order.
         let stops = Stops::wait();
-        let listener = Listener::bind(&spec::listen_settings(&start.config))?;
+        let listener = Listener::bind(&spec::listen_settings(&start.config)?);
+        let listener = listener.map_err(spec::unusable_listener)?;
         tokio::spawn(metrics.keep_up());
         if let Some(watching) = listener.watch_tls() {
             tokio::spawn(watching);
@@ -119,12 +119,6 @@ fn control(
     let times = reloader.stop_times();
     tokio::spawn(reloader.run(hangups, sender));
     Ok(times)
-}
-
-/// Whether the gateway does not start for what its configuration refers to.
-pub(crate) fn is_bad_config(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(ListenError::Tls(_)))
-        || matches!(error.downcast_ref(), Some(AdminError::Tls(_) | AdminError::Audit { .. }))
 }
 
 async fn find_engines(config: Config, urls: Vec<EngineUrl>, orders: mpsc::Sender<Order>) {

@@ -8,6 +8,7 @@ use kvasir_config::{Config, Overlay};
 use kvasir_fleet::FleetSpec;
 
 use crate::args::ServeArgs;
+use crate::bad_key::Said;
 use crate::client_keys::Keys;
 use crate::{admin, client_keys, forwarded, spec};
 
@@ -31,8 +32,9 @@ pub(crate) struct Start {
 
 impl Start {
     /// Reads what the configuration refers to: it belongs to it.
-    pub(crate) fn of(args: ServeArgs, base: Config, text: String) -> Result<Self> {
-        let store = admin::store(&base)?;
+    pub(crate) fn of(args: ServeArgs, base: Config, said: &Said) -> Result<Self> {
+        let text = said.text.clone();
+        let store = admin::store(&base).map_err(|error| said.locate(error))?;
         let recent = base.admin.is_some().then(|| admin::recent(store.as_ref())).transpose()?;
         let kept = store.as_ref().map(|store| store.overlay()).transpose()?.unwrap_or_default();
         // What engines given by URL alone serve, is not known yet.
@@ -41,11 +43,20 @@ impl Start {
             false => (kept, base.clone()),
         };
         forwarded::warn_of_administrative(&config);
-        let log = spec::decision_log(&config)?;
-        let fleet = spec::fleet_spec(&config, log)?;
-        let keys = client_keys::load(&config)?;
+        let located = |error| located(said, config == base, error);
+        let log = spec::decision_log(&config).map_err(located)?;
+        let fleet = spec::fleet_spec(&config, log).map_err(located)?;
+        let keys = client_keys::load(&config).map_err(located)?;
         Ok(Self { args, text, base, overlay, config, store, recent, fleet, keys })
     }
+}
+
+/// An error with the place of its key, where that stands as it was said: changes on top may have moved it.
+pub(crate) fn located(said: &Said, is_as_said: bool, error: anyhow::Error) -> anyhow::Error {
+    if is_as_said {
+        return said.locate(error);
+    }
+    error.context("with the changes made through the admin API on top")
 }
 
 /// A configuration with changes on top: those that do not fit any more are dropped, and named.

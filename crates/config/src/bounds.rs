@@ -42,7 +42,7 @@ pub(crate) fn within<T: PartialOrd + std::fmt::Display>(
     if value >= least && value <= most {
         return Ok(());
     }
-    Err((key.to_owned(), format!("must be {least} to {most}")))
+    Err((key.to_owned(), format!("must be from {least} to {most}")))
 }
 
 /// The numbers of how an endpoint is selected, by the keys of a pool.

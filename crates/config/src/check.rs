@@ -62,6 +62,9 @@ impl Config {
         self.check_admin()?;
         self.retries.check().map_err(at("retries"))?;
         self.health.check().map_err(at("health"))?;
+        if self.log.level.as_ref().is_some_and(|level| level.trim().is_empty()) {
+            return Err(("log.level".to_owned(), "must not be empty".to_owned()));
+        }
         for (i, path) in self.forward_paths.iter().enumerate() {
             check_path(path).map_err(|why| (format!("forward_paths[{i}]"), why.to_owned()))?;
         }

@@ -24,6 +24,7 @@ mod error;
 mod fixed;
 mod identity;
 mod inventory;
+mod listen_address;
 mod listener;
 mod model;
 mod overlay;
@@ -51,6 +52,7 @@ pub use self::environment::{CONFIG_VARIABLE, Taken, VARIABLES, Variable};
 pub use self::error::ConfigError;
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
+pub use self::listen_address::ListenAddress;
 pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
 pub use self::model::{Config, LogConfig, LogFormat};
 pub use self::overlay::{

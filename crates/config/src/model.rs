@@ -11,6 +11,7 @@ use crate::bounds::Wrong;
 use crate::decision_log::DecisionLogConfig;
 use crate::error::ConfigError;
 use crate::inventory::InventoryConfig;
+use crate::listen_address::ListenAddress;
 use crate::listener::ListenerConfig;
 use crate::pool::PoolConfig;
 use crate::resilience::{HealthConfig, RetriesConfig};
@@ -25,7 +26,7 @@ use crate::yaml;
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Where clients connect. Default `127.0.0.1:8080`.
-    pub listen: SocketAddr,
+    pub listen: ListenAddress,
     /// How they are served.
     pub listener: ListenerConfig,
     /// The API keys that clients must show, one of three. Everybody is let in by default.
@@ -105,7 +106,7 @@ pub enum LogFormat {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)).into(),
             listener: ListenerConfig::default(),
             api_keys: None,
             api_keys_env: None,

@@ -45,9 +45,13 @@ impl Places {
         found
     }
 
-    /// The key that has its value at a place, or is written there itself.
+    /// The key whose name or value begins at a place, or is the last to begin before it.
     pub(crate) fn key_at(&self, wanted: Place) -> Option<String> {
-        find(String::new(), &self.0, wanted)
+        let mut keys = Vec::new();
+        list("", &self.0, &mut keys);
+        // Of several at one place the innermost: a section begins where its first key does.
+        let before = keys.into_iter().filter(|(at, key)| *at <= wanted && !key.is_empty());
+        before.max_by_key(|(at, _)| *at).map(|(_, key)| key)
     }
 }
 
@@ -55,23 +59,25 @@ fn place(location: Location) -> Place {
     (location.line(), location.column())
 }
 
-/// The innermost one: a section begins where its first key does.
-fn find(key: String, node: &Spanned<Node>, wanted: Place) -> Option<String> {
-    let inner = match &node.value {
-        Node::Leaf => None,
-        Node::List(items) => items
-            .iter()
-            .enumerate()
-            .find_map(|(index, item)| find(format!("{key}[{index}]"), item, wanted)),
-        Node::Map(entries) => entries.iter().find_map(|(name, value)| {
-            let inner =
-                if key.is_empty() { name.value.clone() } else { format!("{key}.{}", name.value) };
-            let is_name = place(name.referenced) == wanted;
-            find(inner.clone(), value, wanted).or_else(|| is_name.then_some(inner))
-        }),
-    };
-    let is_here = place(node.referenced) == wanted && !key.is_empty();
-    inner.or_else(|| is_here.then_some(key))
+/// All keys with the places of their names and values, sections before what is in them.
+fn list(key: &str, node: &Spanned<Node>, keys: &mut Vec<(Place, String)>) {
+    keys.push((place(node.referenced), key.to_owned()));
+    match &node.value {
+        Node::Leaf => {}
+        Node::List(items) => {
+            for (index, item) in items.iter().enumerate() {
+                list(&format!("{key}[{index}]"), item, keys);
+            }
+        }
+        Node::Map(entries) => {
+            for (name, value) in entries {
+                let dot = if key.is_empty() { "" } else { "." };
+                let inner = format!("{key}{dot}{}", name.value);
+                keys.push((place(name.referenced), inner.clone()));
+                list(&inner, value, keys);
+            }
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for Node {
@@ -176,7 +182,8 @@ inventory:
         assert_eq!(places.place("pools[9].model"), places.place("pools"));
         // Its name is a place as well.
         assert_eq!(places.key_at((5, 16)).as_deref(), Some("pools[1].policy"));
-        assert_eq!(places.key_at((9, 9)), None);
+        assert_eq!(places.key_at((9, 9)).as_deref(), Some("inventory.max_bytes"));
+        assert_eq!(places.key_at((0, 1)), None);
         assert!(
             Places::of("a: [").is_none() && Places::of("").is_none_or(|p| p.place("a").is_none())
         );

@@ -38,6 +38,11 @@ fn message(error: &Error) -> String {
         Error::SerdeMissingField { field, .. } => format!("`{field}` is missing"),
         Error::InvalidScalar { ty, .. } => format!("must be {}", wanted(ty)),
         Error::Unexpected { expected, .. } => format!("must be {}", wanted(expected)),
+        Error::ExpectedStringKeyForExternallyTaggedEnum { .. }
+        | Error::ExternallyTaggedEnumExpectedScalarOrMapping { .. }
+        | Error::UnexpectedValueForUnitEnumVariant { .. } => {
+            "must be one word, or a map of one word and its options".to_owned()
+        }
         Error::DuplicateMappingKey { key: Some(key), .. } => format!("`{key}` is there twice"),
         Error::DuplicateMappingKey { key: None, .. } => "a key is there twice".to_owned(),
         _ => {

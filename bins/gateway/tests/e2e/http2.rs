@@ -229,7 +229,7 @@ async fn a_stop_tells_every_stream_why_it_is_cut_off() {
         request.body(full(stream(&[1], 5).to_string())).unwrap()
     };
     let gap = Duration::from_millis(10);
-    engine.push([Reply::SlowTokens { first: gap, gap, count: 1_000_000 }]);
+    engine.push([Reply::SlowTokens { first: gap, gap, count: 10_000 }]);
     let request = ask(&client);
     let mut body = client.begin(request).await.unwrap().into_body();
     data(&mut body).await.unwrap().unwrap();

@@ -39,7 +39,7 @@ fn what_serve_would_refuse_check_refuses() {
         ("api_keys_file: /nonexistent/keys\n", "api_keys_file: /nonexistent/keys"),
         (
             "decision_headers_token_env: KVASIR_E2E_UNSET\n",
-            "decision_headers_token_env: KVASIR_E2E",
+            "decision_headers_token_env: `KVASIR_E2E",
         ),
         ("admin: {write_token_file: /nonexistent/t}\n", "admin.write_token_file: /nonexistent/t"),
         ("listener: {tls: {cert_file: /nonexistent/c, key_file: k}}\n", "/nonexistent/c"),

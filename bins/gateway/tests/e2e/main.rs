@@ -24,6 +24,7 @@ mod http2;
 mod inspect;
 mod listener;
 mod live;
+mod malformed;
 mod misses;
 mod names;
 mod own;

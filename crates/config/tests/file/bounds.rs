@@ -109,7 +109,7 @@ fn an_engine_has_one_weight() {
     let wanted = "pools[1].endpoints[0].weight: http://a has the weight 50 in the pool `m`";
     assert!(message.contains(wanted), "{message}");
     let message = error(&two(10_001, 10_001));
-    assert!(message.contains("pools[0].endpoints[0].weight: must be 0 to 10000"), "{message}");
+    assert!(message.contains("pools[0].endpoints[0].weight: must be from 0 to 10000"), "{message}");
 }
 
 #[test]
