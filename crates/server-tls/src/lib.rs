@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::ring::default_provider;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -60,7 +60,7 @@ pub fn server_config(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerConf
     };
     let chain = certificates(&files.cert)?;
     let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| format!("{}: {error}", files.key.display()))?;
+        .map_err(|error| unusable(&files.key, &error, "private key"))?;
     let mut config = builder.with_single_cert(chain, key).map_err(|error| {
         format!("{} with {}: {error}", files.cert.display(), files.key.display())
     })?;
@@ -68,11 +68,22 @@ pub fn server_config(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerConf
     Ok(config)
 }
 
+/// Why a file is of no use, where a `what` is looked for in it.
+fn unusable(path: &Path, error: &pem::Error, what: &str) -> String {
+    let name = path.display();
+    match error {
+        pem::Error::Io(why) => format!("cannot read {name}: {why}"),
+        pem::Error::NoItemsFound => format!("{name}: no {what} in it"),
+        other => format!("{name}: {other}"),
+    }
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let name = path.display();
-    let read = CertificateDer::pem_file_iter(path).map_err(|error| format!("{name}: {error}"))?;
+    let wrong = |error| unusable(path, &error, "certificate");
+    let read = CertificateDer::pem_file_iter(path).map_err(wrong)?;
     let chain: Result<Vec<_>, _> = read.collect();
-    let chain = chain.map_err(|error| format!("{name}: {error}"))?;
+    let chain = chain.map_err(wrong)?;
     if chain.is_empty() {
         return Err(format!("{name}: no certificate in it"));
     }

@@ -88,7 +88,7 @@ const OF_FILES: &[(&str, &str)] = &[
     ),
     (
         "listener: {tls: {cert_file: /nonexistent/c, key_file: k}}",
-        "FILE:2:17: listener.tls: /nonexistent/c: I/O error: No such file or directory (os error 2)",
+        "FILE:2:17: listener.tls: cannot read /nonexistent/c: No such file or directory (os error 2)",
     ),
     (
         "tracing: {otlp_endpoint: c}",
