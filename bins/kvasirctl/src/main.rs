@@ -19,6 +19,7 @@ mod sim_engine;
 mod simulate;
 mod stop;
 mod tokenize;
+mod usage;
 
 use std::future::Future;
 use std::io::{IsTerminal, stderr};
@@ -31,6 +32,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, Command};
 
+/// What clap itself ends with.
+const BAD_USAGE: u8 = 2;
 /// What a shell takes for "ended by SIGINT".
 const INTERRUPTED: u8 = 130;
 /// How long the runtime may take to end what still runs when everything is done.
@@ -74,7 +77,7 @@ fn main() -> ExitCode {
         Ok(Ended::Status(status)) => ExitCode::from(status),
         Err(error) => {
             say(&format!("{error:#}"));
-            ExitCode::FAILURE
+            if usage::is_usage(&error) { ExitCode::from(BAD_USAGE) } else { ExitCode::FAILURE }
         }
     }
 }
