@@ -283,6 +283,7 @@ impl AccessLog {
             metrics::counter!("kvasir_pd_requests_total", "model" => model.clone(), "plan" => plan)
                 .increment(1);
         }
+        // What was decided counts where an engine began to answer.
         let Some((first_data, streamed)) = self.first_data else { return };
         let stream = if streamed { "true" } else { "false" };
         metrics::histogram!("kvasir_first_data_seconds", "model" => model.clone(),
@@ -294,46 +295,51 @@ impl AccessLog {
         {
             claim.judge(reported);
         }
-        let Some(decision) = &self.decision else { return };
-        metrics::counter!("kvasir_decisions_total", "model" => model.clone(),
-            "policy" => decision.policy, "reason" => decision.reason.as_str())
-        .increment(1);
-        if !decision.detail.is_empty() {
-            metrics::counter!("kvasir_decision_details_total", "model" => model.clone(),
-                "policy" => decision.policy, "detail" => decision.detail)
-            .increment(1);
+        if let Some(decision) = &self.decision {
+            count_decision(&model, decision);
+            self.count_prediction(&model, decision);
         }
-        for (policy, miss) in decision.misses() {
-            metrics::counter!("kvasir_decision_details_total", "model" => model.clone(),
-                "policy" => policy, "detail" => miss)
-            .increment(1);
-        }
-        if let Some((policy, agrees)) = decision.shadow {
-            let agrees = if agrees { "true" } else { "false" };
-            metrics::counter!("kvasir_shadow_decisions_total", "model" => model.clone(),
-                "policy" => policy, "agrees" => agrees)
-            .increment(1);
-        }
-        metrics::counter!("kvasir_prompts_total", "model" => model.clone(),
+    }
+
+    /// What was known of the prompt, what was predicted of it, and what came true.
+    fn count_prediction(&self, model: &str, decision: &Decision) {
+        let count = |name: &'static str, tokens: u64| {
+            metrics::counter!(name, "model" => model.to_owned()).increment(tokens);
+        };
+        metrics::counter!("kvasir_prompts_total", "model" => model.to_owned(),
             "level" => self.level, "tokens" => self.tokens)
         .increment(1);
-        metrics::counter!("kvasir_prompt_tokens_total", "model" => model.clone())
-            .increment(decision.prompt_tokens);
+        count("kvasir_prompt_tokens_total", decision.prompt_tokens);
         let (resident, pending) = self.credit(decision);
-        metrics::counter!("kvasir_predicted_cached_tokens_total", "model" => model.clone())
-            .increment(resident);
-        metrics::counter!("kvasir_pending_cached_tokens_total", "model" => model.clone())
-            .increment(pending);
+        count("kvasir_predicted_cached_tokens_total", resident);
+        count("kvasir_pending_cached_tokens_total", pending);
         // Only answers that carry a count, with a prompt whose tokens are known, can be judged.
         if let Some(cached) = self.usage.cached_tokens
             && self.tokens == "exact"
             && self.comparable
         {
-            metrics::counter!("kvasir_judged_predicted_tokens_total", "model" => model.clone())
-                .increment(resident);
-            metrics::counter!("kvasir_judged_reported_tokens_total", "model" => model)
-                .increment(cached);
+            count("kvasir_judged_predicted_tokens_total", resident);
+            count("kvasir_judged_reported_tokens_total", cached);
         }
+    }
+}
+
+/// Who chose the endpoint and why, and what others would have chosen.
+fn count_decision(model: &str, decision: &Decision) {
+    metrics::counter!("kvasir_decisions_total", "model" => model.to_owned(),
+        "policy" => decision.policy, "reason" => decision.reason.as_str())
+    .increment(1);
+    let detail = (!decision.detail.is_empty()).then_some((decision.policy, decision.detail));
+    for (policy, detail) in detail.into_iter().chain(decision.misses()) {
+        metrics::counter!("kvasir_decision_details_total", "model" => model.to_owned(),
+            "policy" => policy, "detail" => detail)
+        .increment(1);
+    }
+    if let Some((policy, agrees)) = decision.shadow {
+        let agrees = if agrees { "true" } else { "false" };
+        metrics::counter!("kvasir_shadow_decisions_total", "model" => model.to_owned(),
+            "policy" => policy, "agrees" => agrees)
+        .increment(1);
     }
 }
 
