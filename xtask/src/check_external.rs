@@ -46,7 +46,7 @@ enum Need {
     Browser,
 }
 
-const CLIENTS: [Client; 6] = [
+const CLIENTS: [Client; 7] = [
     Client { name: "curl", need: Need::Program("curl"), script: "curl.sh" },
     Client { name: "openai-python", need: Need::Python(&["openai"]), script: "openai_client.py" },
     Client { name: "openai-node", need: Need::Node(&["openai"]), script: "openai_client.mjs" },
