@@ -109,6 +109,6 @@ mod tests {
         let zero = PathBuf::from("/dev/zero");
         let files = TlsFiles { cert: zero.clone(), key: zero, client_ca: None };
         let why = server_config(&files, &[]).unwrap_err();
-        assert_eq!(why, "/dev/zero: is no regular file");
+        assert_eq!(why, "cannot read /dev/zero: is no regular file");
     }
 }
