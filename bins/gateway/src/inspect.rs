@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use anyhow::{Result, anyhow};
-use kvasir_config::{AdminConfig, Config, PoolConfig, SCHEMA, Taken};
+use kvasir_config::{AdminConfig, Config, EndpointRole, PoolConfig, SCHEMA, Taken};
+use kvasir_fleet::SplitState;
 use kvasir_proxy::Listener;
 
 use crate::args::{FileArgs, Told};
@@ -79,7 +80,11 @@ fn write_pool(text: &mut String, pool: &PoolConfig) -> std::fmt::Result {
     let (count, policy) = (endpoints.len(), pool.policy.name());
     let s = if count == 1 { "" } else { "s" };
     let split = if pool.splits().is_some() { ", split into prefill and decode" } else { "" };
-    writeln!(text, "pool `{model}`{also}: {count} endpoint{s}, policy {policy}{split}")
+    writeln!(text, "pool `{model}`{also}: {count} endpoint{s}, policy {policy}{split}")?;
+    let has = |role| endpoints.iter().any(|endpoint| endpoint.role == role);
+    let sides = (has(EndpointRole::Prefill), has(EndpointRole::Decode));
+    let state = SplitState::of(sides.0, sides.1, pool.splits().is_some());
+    state.warning().map_or(Ok(()), |why| writeln!(text, "warning: pool `{model}`: {why}"))
 }
 
 /// To standard output; that nobody reads it changes nothing.

@@ -160,8 +160,13 @@ fn shown(ask: &AskArgs, document: &Value) -> Result<()> {
         };
         let weight = cell(&document["weight"]);
         let name = document.get("url").and_then(Value::as_str).unwrap_or_default();
+        let warnings = document["warnings"].as_array().into_iter().flatten();
+        let warnings: String = warnings
+            .filter_map(Value::as_str)
+            .map(|why| format!("warning: {}\n", plain(why)))
+            .collect();
         format!(
-            "{}: {}, weight {weight}, takes requests: {}, {} in flight{kept}\n",
+            "{}: {}, weight {weight}, takes requests: {}, {} in flight{kept}\n{warnings}",
             plain(name),
             plain(text(document, "state")),
             plain(&endpoint.takes()),

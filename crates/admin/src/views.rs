@@ -46,6 +46,7 @@ pub(crate) fn pool(pool: &Pool, state: &State) -> Value {
         "aliases": config.map_or(&[][..], |config| &config.aliases),
         "policy": pool.policy(),
         "splits": pool.split().is_some(),
+        "warnings": warnings(pool),
         "ready": ready,
         "why_not_ready": (!ready).then(|| pool.why_none(model)),
         "origin": if overlay.made_pool(model) { "admin" } else { "file" },
@@ -54,6 +55,20 @@ pub(crate) fn pool(pool: &Pool, state: &State) -> Value {
         "endpoints": endpoints,
         "routing": routing(model, state),
     })
+}
+
+/// What to know of how a pool is made up.
+fn warnings(pool: &Pool) -> Vec<&'static str> {
+    pool.split_state().warning().into_iter().collect()
+}
+
+/// The warnings of all pools, with their names: a change to an engine can concern any.
+pub(crate) fn all_warnings(fleet: &Fleet) -> Vec<String> {
+    let named = |pool: &std::sync::Arc<Pool>| {
+        let model = pool.model().to_owned();
+        warnings(pool).into_iter().map(move |why| format!("pool `{model}`: {why}"))
+    };
+    fleet.pools().iter().flat_map(named).collect()
 }
 
 /// An endpoint as one pool has it.

@@ -32,6 +32,15 @@ fn every_example_passes() {
 }
 
 #[test]
+fn a_pool_of_one_side_passes_with_a_warning() {
+    let text = "pools:\n- {model: m, endpoints: [{url: 'http://127.0.0.1:9', role: prefill}]}\n";
+    let file = ConfigFile::new(text);
+    let (status, said, error) = run(&["check", "--config", file.path().to_str().unwrap()], &[]);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(said.contains("\nwarning: pool `m`: no decode endpoint: "), "{said}");
+}
+
+#[test]
 fn what_serve_would_refuse_check_refuses() {
     for (text, wanted) in [
         ("polcies: 1\n", "FILE:1:1: unknown key `polcies`"),

@@ -24,6 +24,7 @@ pub(super) async fn change(
             "changes": changes,
             "persisted": persisted,
             "dropped": dropped,
+            "warnings": views::all_warnings(&control.fleet()),
         });
         return Ok((shown, version));
     }
@@ -49,6 +50,7 @@ pub(super) async fn change(
     let mut shown = shown.unwrap_or_else(|_| json!({}));
     shown["persisted"] = applied.persisted.into();
     shown["changes"] = applied.changes.into();
+    shown["warnings"] = views::all_warnings(&control.fleet()).into();
     Ok((shown, applied.version))
 }
 

@@ -76,11 +76,18 @@ fn errors() -> Named {
         ("persisted", flag()),
         ("changes", text()),
         ("dropped", list(&left_out)),
+        ("warnings", list(&text())),
+    ]);
+    let deleted = object(&[
+        ("deleted", flag()),
+        ("persisted", flag()),
+        ("changes", text()),
+        ("warnings", list(&text())),
     ]);
     vec![
         ("Error", object(&[("error", error)])),
         ("Health", object(&[("status", text())])),
-        ("Deleted", object(&[("deleted", flag()), ("persisted", flag()), ("changes", text())])),
+        ("Deleted", deleted),
         ("Reloaded", reloaded),
         ("Dropped", object(&[("dropped", list(&left_out))])),
     ]
@@ -143,6 +150,7 @@ fn fleet() -> Named {
         ("aliases", list(&text())),
         ("policy", text()),
         ("splits", flag()),
+        ("warnings", list(&text())),
         ("ready", flag()),
         ("why_not_ready", text_or_null()),
         ("origin", json!({"enum": ["file", "admin"]})),

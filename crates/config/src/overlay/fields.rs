@@ -1,5 +1,6 @@
 //! Which keys of pools and endpoints can be changed, and how a value gets there.
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -13,6 +14,9 @@ use crate::pool::PoolConfig;
 pub const POOL_KEYS: [&str; 7] =
     ["policy", "fallback", "slo_ttft_ms", "decision_headers", "sticky", "shadow", "disaggregation"];
 
+/// Those of them whose value is an object of settings of their own: what a change leaves out stays.
+const SECTIONS: [&str; 2] = ["sticky", "disaggregation"];
+
 /// The keys of an endpoint that can be changed.
 pub const ENDPOINT_KEYS: [&str; 4] = ["weight", "state", "role", "group"];
 
@@ -25,15 +29,46 @@ pub(super) fn authority(name: &str) -> String {
     url.map_or_else(|_| name.to_owned(), |url| url.authority().to_string())
 }
 
-/// Takes new values over into a patch; `null` takes a value out of it.
+/// Takes new values over into a patch; `null` takes a value out of it. Of sections likewise, key by key.
 pub(super) fn merge(into: &mut Patch, new: &Patch) {
     for (key, value) in new {
-        if value.is_null() {
-            into.remove(key);
-        } else {
-            into.insert(key.clone(), value.clone());
-        }
+        let value = match value {
+            Value::Object(new) if is_section(key) => section(into.get(key), new),
+            value => Some(value.clone()),
+        };
+        match value.filter(|value| !value.is_null()) {
+            Some(value) => into.insert(key.clone(), value),
+            None => into.remove(key),
+        };
     }
+}
+
+/// A section's changes with new ones; nothing is left of one of which all was reset.
+fn section(known: Option<&Value>, new: &Patch) -> Option<Value> {
+    let mut all = known.and_then(Value::as_object).cloned().unwrap_or_default();
+    merge(&mut all, new);
+    (!all.is_empty() || new.is_empty()).then_some(Value::Object(all))
+}
+
+fn is_section(key: &str) -> bool {
+    SECTIONS.contains(&key)
+}
+
+/// A section with what was changed of it on top.
+fn on_top<T: Serialize + DeserializeOwned>(
+    key: &str,
+    section: Option<&T>,
+    value: &Value,
+) -> Result<Option<T>, Wrong> {
+    let Value::Object(changed) = value else { return read(key, value) };
+    let known = section.map(serde_json::to_value).transpose();
+    let known = known.map_err(|error| (key.to_owned(), error.to_string()))?;
+    let mut whole = match known {
+        Some(Value::Object(known)) => known,
+        _ => Patch::new(),
+    };
+    whole.extend(changed.clone());
+    read(key, &whole.into())
 }
 
 /// Sets one key of a pool.
@@ -43,9 +78,11 @@ pub(super) fn set_pool(pool: &mut PoolConfig, key: &str, value: &Value) -> Resul
         "fallback" => pool.fallback = read(key, value)?,
         "slo_ttft_ms" => pool.slo_ttft_ms = read(key, value)?,
         "decision_headers" => pool.decision_headers = read(key, value)?,
-        "sticky" => pool.sticky = read(key, value)?,
+        "sticky" => pool.sticky = on_top(key, pool.sticky.as_ref(), value)?,
         "shadow" => pool.shadow = read(key, value)?,
-        "disaggregation" => pool.disaggregation = read(key, value)?,
+        "disaggregation" => {
+            pool.disaggregation = on_top(key, pool.disaggregation.as_ref(), value)?;
+        }
         _ => return Err(no_key(key, &POOL_KEYS)),
     }
     Ok(())

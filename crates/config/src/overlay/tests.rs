@@ -334,3 +334,34 @@ fn a_configuration_that_cannot_be_used_itself_costs_no_change() {
     let broken = base().fitted(overlay, |_| Err::<(), _>("a file is missing".to_owned()));
     assert_eq!(broken.unwrap_err(), "a file is missing");
 }
+
+#[test]
+fn of_a_section_what_is_left_out_stays() {
+    let text = FILE.replace("policy: latency", "disaggregation: {protocol: nixl, lease_ms: 7000}");
+    let base = Config::parse("f", &text).unwrap();
+    let mut overlay = Overlay::default();
+    let mut split = |value: Value| {
+        let change = pool_patch("m", json!({ "disaggregation": value }));
+        let (next, config) = overlay.with(&base, &change).unwrap();
+        overlay = next;
+        let split = config.pools[0].disaggregation.clone().unwrap();
+        (
+            split.enabled,
+            split.protocol == crate::TransferProtocol::Nixl,
+            split.lease_ms,
+            split.transfer_ms,
+        )
+    };
+    assert_eq!(split(json!({"enabled": false})), (false, true, 7000, 5));
+    assert_eq!(split(json!({"transfer_ms": 9, "lease_ms": 8000})), (false, true, 8000, 9));
+    assert_eq!(split(json!({"lease_ms": null})), (false, true, 7000, 9));
+    assert_eq!(split(json!({"enabled": null})), (true, true, 7000, 9));
+    assert_eq!(split(Value::Null), (true, true, 7000, 5));
+    assert_eq!(split(json!({"enabled": null})), (true, true, 7000, 5));
+    // A pool without one has none again when all is reset.
+    let (overlay, _) = all(&[
+        pool_patch("m", json!({"sticky": {"idle_s": 5}})),
+        pool_patch("m", json!({"sticky": {"idle_s": null}})),
+    ]);
+    assert_eq!(base.with_overlay(&overlay).0.pools[0].sticky, None);
+}

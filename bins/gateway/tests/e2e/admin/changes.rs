@@ -98,6 +98,27 @@ async fn a_pool_comes_changes_and_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_leaves_one_side_only_says_so() {
+    let (one, two) = (Replica::start().await, Replica::start().await);
+    let (_gateway, admin, _file) = started(turns(&[&one.engine, &two.engine])).await;
+    let role = async |replica: &Replica, role: Value| {
+        admin.done("PATCH", &at(replica), &json!({ "role": role })).await["warnings"].clone()
+    };
+    let no_decode =
+        json!(["pool `tiny`: no decode endpoint: prefill endpoints get nothing until one comes"]);
+    let no_prefill = json!([
+        "pool `tiny`: no prefill endpoint: decode endpoints compute prompts until one comes"
+    ]);
+    assert_eq!(role(&one, json!("prefill")).await, no_decode);
+    assert_eq!(role(&two, json!("decode")).await, json!([]));
+    assert_eq!(role(&one, json!("unified")).await, no_prefill);
+    assert_eq!(role(&two, Value::Null).await, json!([]));
+    let off = json!({"disaggregation": {"enabled": false}});
+    admin.done("PATCH", "/api/v1/pools/tiny", &off).await;
+    assert_eq!(role(&one, json!("prefill")).await, json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_changes_are_refused_with_the_field_and_without_effect() {
     let one = Replica::start().await;
     let (gateway, admin, _file) = started(turns(&[&one.engine])).await;

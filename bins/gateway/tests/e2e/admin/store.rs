@@ -45,8 +45,9 @@ async fn r5_settings_and_counts_survive_a_restart() {
     let gateway = Gateway::start(config).await;
     let admin = Admin::of(&gateway).await;
     let mut again = admin.get("/api/v1/routing/tiny").await;
-    again["persisted"] = set["persisted"].clone();
-    again["changes"] = set["changes"].clone();
+    for of_the_change in ["persisted", "changes", "warnings"] {
+        again[of_the_change] = set[of_the_change].clone();
+    }
     assert_eq!(again, set);
     let endpoint = format!("/api/v1/pools/tiny/endpoints/{}", two.addr());
     let endpoint = admin.get(&endpoint).await;
