@@ -4,6 +4,7 @@ mod bundle;
 mod connection;
 mod doctor;
 mod pages;
+mod reference;
 mod routing;
 mod shows;
 
