@@ -6,6 +6,7 @@ mod doctor;
 mod pages;
 mod reference;
 mod routing;
+mod shell;
 mod shows;
 
 use std::path::{Path, PathBuf};
