@@ -13,9 +13,22 @@ pub(crate) fn cli(root: &Path) -> Result<ExitCode, (String, ExitCode)> {
         let status = command.status();
         let failed = |why: String| (why, ExitCode::FAILURE);
         let status = status.map_err(|error| failed(format!("cargo: {error}")))?;
-        if status.success() { Ok(()) } else { Err(failed(format!("cargo {}: {status}", args.join(" ")))) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(failed(format!("cargo {}: {status}", args.join(" "))))
+        }
     };
     run(&["build", "--quiet", "--locked", "-p", "kvasirctl"])?;
-    run(&["test", "--quiet", "--locked", "-p", "kvasir-gateway", "--test", "e2e", "ctl::reference"])?;
+    run(&[
+        "test",
+        "--quiet",
+        "--locked",
+        "-p",
+        "kvasir-gateway",
+        "--test",
+        "e2e",
+        "ctl::reference",
+    ])?;
     Ok(crate::say(&["docs/cli.md: as the binaries say".to_owned()], ExitCode::SUCCESS))
 }

@@ -83,7 +83,9 @@ fn links(page: &File) -> Vec<(usize, String)> {
         let plain: String = text
             .iter()
             .enumerate()
-            .map(|(i, piece)| if i % 2 == 0 { (*piece).to_owned() } else { "`".repeat(piece.len()) })
+            .map(
+                |(i, piece)| if i % 2 == 0 { (*piece).to_owned() } else { "`".repeat(piece.len()) },
+            )
             .collect();
         for piece in plain.split("](").skip(1) {
             found.extend(piece.split_once(')').map(|(target, _)| (number, target.to_owned())));
@@ -123,18 +125,25 @@ fn slug(heading: &str) -> String {
 mod tests {
     use super::*;
 
-    const PAGE: &str = "# One page\n\n## `kvasirctl get` and [more](b.md)\n\n## Twice\n\n## Twice\n";
+    const PAGE: &str =
+        "# One page\n\n## `kvasirctl get` and [more](b.md)\n\n## Twice\n\n## Twice\n";
 
     #[test]
     fn what_leads_somewhere_passes() {
         for link in [
-            "a.md", "./a.md", "../docs/a.md#one-page", "#here", "a.md#kvasirctl-get-and-more",
-            "a.md#twice-1", "../xtask", "../xtask/x.rs#L3", "https://example.org/x#y", "..",
+            "a.md",
+            "./a.md",
+            "../docs/a.md#one-page",
+            "#here",
+            "a.md#kvasirctl-get-and-more",
+            "a.md#twice-1",
+            "../xtask",
+            "../xtask/x.rs#L3",
+            "https://example.org/x#y",
+            "..",
         ] {
             let text = format!("# Here\n\nSee [it]({link}).\n");
-            let tree = Tree::of(&[
-                ("docs/a.md", PAGE), ("docs/b.md", &text), ("xtask/x.rs", ""),
-            ]);
+            let tree = Tree::of(&[("docs/a.md", PAGE), ("docs/b.md", &text), ("xtask/x.rs", "")]);
             assert_eq!(check(&tree), Vec::<String>::new(), "{link}");
         }
     }

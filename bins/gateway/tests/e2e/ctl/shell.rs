@@ -72,7 +72,8 @@ fn run(name: &str) -> String {
     let commands = blocks(&page, "```sh test");
     assert!(commands.len() >= 4, "{name}: {} blocks", commands.len());
     // What was begun in the background ends with the page, however that ends.
-    let script = format!("set -euo pipefail\ntrap 'kill $(jobs -p)' EXIT\n{}\n", commands.join("\n"));
+    let script =
+        format!("set -euo pipefail\ntrap 'kill $(jobs -p)' EXIT\n{}\n", commands.join("\n"));
     let beside = kvasirctl().parent().unwrap().display().to_string();
     let path = std::env::var("PATH").unwrap_or_default();
     let mut shell = Command::new("timeout");
@@ -89,11 +90,8 @@ fn run(name: &str) -> String {
 
 /// The second of two equal requests hits what was predicted, and not nothing.
 fn hits_exactly(out: &str) {
-    let overlaps: Vec<&str> = out
-        .split("overlap=")
-        .skip(1)
-        .filter_map(|rest| rest.split(';').next())
-        .collect();
+    let overlaps: Vec<&str> =
+        out.split("overlap=").skip(1).filter_map(|rest| rest.split(';').next()).collect();
     let cached: Vec<&str> = out
         .split("\"cached_tokens\":")
         .skip(1)
