@@ -101,16 +101,40 @@ fn hits_exactly(out: &str) {
     assert!(overlaps[0] == "0" && overlaps[1] != "0", "{overlaps:?}");
 }
 
+/// Those that [`run`] is called for.
+const RUN: [&str; 2] = ["operator-guide.md", "quick-start.md"];
+
+#[test]
+fn every_block_of_commands_is_run_here_or_was_by_hand() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut run = Vec::new();
+    for entry in std::fs::read_dir(&docs).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|ending| ending != "md") {
+            continue;
+        }
+        let page = std::fs::read_to_string(&path).unwrap();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        for (before, line) in page.lines().zip(page.lines().skip(1)) {
+            let is_marked = before.starts_with("<!-- run by hand, 20");
+            assert!(line != "```sh" || is_marked, "{name}: {before:?} stands above commands");
+        }
+        run.extend((!blocks(&page, "```sh test").is_empty()).then_some(name));
+    }
+    run.sort();
+    assert_eq!(run, RUN);
+}
+
 #[test]
 fn the_quick_start_leads_to_an_exact_hit() {
-    let out = run("quick-start.md");
+    let out = run(RUN[1]);
     hits_exactly(&out);
     assert!(out.contains("13 ok, 0 unknown, 0 off") && out.contains("1 pool: 0 problems"), "{out}");
 }
 
 #[test]
 fn the_operators_guide_says_go() {
-    let out = run("operator-guide.md");
+    let out = run(RUN[0]);
     hits_exactly(&out);
     assert!(out.contains("ok: 30 ok, 0 unknown, 0 off"), "{out}");
 }
