@@ -1,4 +1,4 @@
-//! The blocks of pages that begin with ```sh test, run as they stand there, one after the other, against simulated engines.
+//! The blocks of pages whose fence says `sh test`, run as they stand there, one after the other, against simulated engines.
 
 use std::net::TcpListener;
 use std::path::Path;
