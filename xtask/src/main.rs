@@ -2,6 +2,7 @@
 
 mod check_external;
 mod child;
+mod cli;
 mod cost;
 mod golden;
 mod metrics;
@@ -20,6 +21,7 @@ tasks:
   tidy                  check layers, manifests and text of the repository
   cost [ARGS]           instructions of a request through the gateway, by stage; needs valgrind (--help)
   metrics               write docs/metrics.md from the catalogue of metric families
+  cli                   write docs/cli.md from what both binaries' --help says
   golden [FLAGS]        make the golden vectors again from the engines' published packages (--help)
   parity-check ARGS     check a live engine, leg by leg: `kvasirctl parity-check` (--help)
   check-external ARGS   run what is not in the repository: clients, a load generator, real models (--help)";
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
             Err((why, code)) => say(&[format!("error: {why}")], code),
         },
         ["metrics"] => ended(metrics::metrics(&root())),
+        ["cli"] => ended(cli::cli(&root())),
         ["golden", rest @ ..] => ended(golden::golden(&root(), rest)),
         ["parity-check", rest @ ..] => ended(parity_check::parity_check(rest)),
         ["help" | "--help" | "-h"] => say(&[USAGE.to_owned()], ExitCode::SUCCESS),

@@ -4,7 +4,9 @@ mod bundle;
 mod connection;
 mod doctor;
 mod pages;
+mod reference;
 mod routing;
+mod shell;
 mod shows;
 
 use std::path::{Path, PathBuf};

@@ -30,7 +30,10 @@ async fn problems_are_named_with_a_remedy_and_the_status_says_that_there_are_som
     let found: Value = until(SOON, || async {
         let ran = home.run(&["doctor", "--json"]).await;
         let found: Value = serde_json::from_str(&ran.out).unwrap();
-        let is_it = found["problems"][0]["cause"] == "no_events" && ran.status == Some(1);
+        // Until the engine was asked its events are only not connected yet, which has another remedy.
+        let problem = &found["problems"][0];
+        let is_asked = problem["finding"].as_str().is_some_and(|it| !it.contains("connecting"));
+        let is_it = problem["cause"] == "no_events" && is_asked && ran.status == Some(1);
         if is_it { Ok(found) } else { Err(ran.out) }
     })
     .await;
