@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::fault::Fault;
 use crate::relay::{AnswerBody, Break, whole};
-use crate::split::SEVERAL_ANSWERS;
+use crate::split::{DECODE_DIED, Leg, PAIR_FAILED, PAIR_TIMEOUT, PREFILL_DIED, SEVERAL_ANSWERS};
 
 /// The code of the error where an engine broke off.
 pub(crate) const ENGINE_BROKE: &str = Break::Broke.code();
@@ -275,13 +275,31 @@ impl Refusal {
             Self::EngineLate { model, phase, why } => server(
                 StatusCode::GATEWAY_TIMEOUT,
                 phase,
-                format!("the engine serving `{model}` was too slow: {why}"),
+                format!("{} serving `{model}` was too slow: {why}", who(phase)),
             ),
             Self::EngineBroke { model, code, why } => server(
                 StatusCode::BAD_GATEWAY,
                 code,
-                format!("the engine serving `{model}` broke off before its answer was complete: {why}"),
+                match *code {
+                    PAIR_FAILED => format!("{} serving `{model}` failed: {why}", who(code)),
+                    _ => format!(
+                        "{} serving `{model}` broke off before its answer was complete: {why}",
+                        who(code)
+                    ),
+                },
             ),
         }
+    }
+}
+
+/// Whose part it was, by the error's code.
+fn who(code: &str) -> &'static str {
+    match code {
+        PREFILL_DIED => "the prefill engine",
+        DECODE_DIED => "the decode engine",
+        PAIR_FAILED | PAIR_TIMEOUT => "the pair of engines",
+        _ if code == Leg::Prefill.timeout() => "the prefill engine",
+        _ if code == Leg::Decode.timeout() => "the decode engine",
+        _ => "the engine",
     }
 }

@@ -10,6 +10,7 @@ mod scripted;
 mod soak;
 mod switch;
 mod view;
+mod whose_fault;
 
 use std::net::SocketAddr;
 use std::time::Duration;
