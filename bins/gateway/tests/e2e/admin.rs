@@ -1,6 +1,7 @@
 //! The admin API of a running gateway.
 
 mod changes;
+mod pairs;
 mod reads;
 mod roles;
 mod routing;
