@@ -8,6 +8,7 @@ mod legs;
 mod pair;
 mod scripted;
 mod soak;
+mod speed;
 mod switch;
 mod view;
 mod whose_fault;
