@@ -4,6 +4,7 @@ mod check_external;
 mod child;
 mod cost;
 mod golden;
+mod metrics;
 mod parity_check;
 mod run;
 mod tidy;
@@ -18,6 +19,7 @@ const USAGE: &str = "usage: cargo xtask <task>
 tasks:
   tidy                  check layers, manifests and text of the repository
   cost [ARGS]           instructions of a request through the gateway, by stage; needs valgrind (--help)
+  metrics               write docs/metrics.md from the catalogue of metric families
   golden [FLAGS]        make the golden vectors again from the engines' published packages (--help)
   parity-check ARGS     check a live engine, leg by leg: `kvasirctl parity-check` (--help)
   check-external ARGS   run what is not in the repository: clients, a load generator, real models (--help)";
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
             Ok(lines) => say(&lines, ExitCode::SUCCESS),
             Err((why, code)) => say(&[format!("error: {why}")], code),
         },
+        ["metrics"] => ended(metrics::metrics(&root())),
         ["golden", rest @ ..] => ended(golden::golden(&root(), rest)),
         ["parity-check", rest @ ..] => ended(parity_check::parity_check(rest)),
         ["help" | "--help" | "-h"] => say(&[USAGE.to_owned()], ExitCode::SUCCESS),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use kvasir_config::{ClientKeySource, Config, Secret};
-use kvasir_proxy::{ClientKeys, watch_files};
+use kvasir_proxy::{ClientKeys, FileFamilies, watch_files};
 use tokio::task::JoinHandle;
 
 /// The keys and tokens a configuration speaks of, as they are now.
@@ -28,6 +28,10 @@ pub(crate) fn load(config: &Config) -> Result<Keys> {
     Ok(Keys { clients: clients.as_deref().map(known), debug: debug.map(|token| known(&[token])) })
 }
 
+/// What tells of the file of keys.
+const FAMILIES: FileFamilies =
+    FileFamilies { reloads: "kvasir_api_keys_reloads_total", stale: "kvasir_api_keys_stale" };
+
 /// The keys that are in use, and what follows their file.
 pub(crate) struct Keyring(Option<JoinHandle<()>>);
 
@@ -41,7 +45,7 @@ impl Keyring {
         };
         let path = path.to_owned();
         let watched = vec![path.clone()];
-        Self(Some(tokio::spawn(watch_files("api_keys", watched, move || {
+        Self(Some(tokio::spawn(watch_files(FAMILIES, watched, move || {
             let fresh = ClientKeySource::File(&path).read_all()?;
             keys.replace(fresh.iter().map(Secret::expose));
             Ok::<_, String>(())

@@ -37,26 +37,26 @@ pub(crate) fn runtime() -> Result<Runtime> {
 /// Serves until SIGINT or SIGTERM: the pools of the configuration, or what is found at the URLs where
 /// there are any.
 pub(crate) fn run(runtime: Runtime, hangups: Hangups, start: Start) -> Result<End> {
-    let decision_log = start.fleet.decision_log.clone();
+    let decision_log = start.next.fleet.decision_log.clone();
     let kept = start.store.clone().zip(start.recent.clone());
     let metrics = telemetry::start_metrics()?;
-    let span_settings = spec::spans(&start.config)?;
+    let span_settings = spec::spans(&start.next.config)?;
     let space = KeySpace::new(spec::random()?);
-    let inventory = Arc::new(Inventory::new(space, spec::limits(&start.config)));
+    let inventory = Arc::new(Inventory::new(space, spec::limits(&start.next.config)));
     let metrics_page = telemetry::with_tasks(Arc::clone(&metrics.page), runtime.handle());
     let ended = runtime.block_on(async move {
         // Before anybody can connect: from the first connection on there is something to be ended in
         // good order.
         let stops = Stops::wait();
-        let listener = Listener::bind(&spec::listen_settings(&start.config))?;
+        let listener = Listener::bind(&spec::listen_settings(&start.next.config))?;
         tokio::spawn(metrics.keep_up());
         if let Some(watching) = listener.watch_tls() {
             tokio::spawn(watching);
         }
-        let settings = spec::settings(&start.config, start.keys.clone());
+        let settings = spec::settings(&start.next.config, start.next.secrets.keys.clone());
         let spans = span_settings.map(Spans::start);
         let fleet = if start.args.urls.is_empty() {
-            Fleet::start(start.fleet.clone(), inventory)?
+            Fleet::start(start.next.fleet.clone(), inventory)?
         } else {
             // Served from the first moment, so that probes see a process that is not ready yet
             // rather than none.
@@ -103,6 +103,7 @@ fn control(
 ) -> Result<impl Fn() -> StopTimes + use<>> {
     let (sender, receiver) = admin::orders();
     let (urls, base) = (start.args.urls.clone(), start.base.clone());
+    let admin_tokens = start.next.secrets.tokens.clone();
     if !urls.is_empty() {
         tokio::spawn(find_engines(base.clone(), urls, sender.clone()));
     }
@@ -114,7 +115,7 @@ fn control(
     if let (Some(config), Some(recent)) = (&base.admin, recent) {
         let (app, state) = (Arc::clone(app), reloader.state());
         let gateway = Gateway { app, state, orders: sender.clone(), recent };
-        reloader.follow_tokens(admin::serve(config, gateway)?);
+        reloader.follow_tokens(admin::serve(config, admin_tokens, gateway)?);
     }
     let times = reloader.stop_times();
     tokio::spawn(reloader.run(hangups, sender));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kvasir_config::{LogConfig, LogFormat};
+use kvasir_metrics::{Family, Kind};
 use kvasir_proxy::MetricsPage;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::runtime::Handle;
@@ -12,9 +13,6 @@ use tracing_subscriber::EnvFilter;
 
 /// How often recorded samples are folded.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// Seconds; a first token may take milliseconds or minutes.
-const BUCKETS: [f64; 14] =
-    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0];
 
 /// The variable that wins over `log.level`.
 const LEVEL: &str = "KVASIR_LOG_LEVEL";
@@ -47,11 +45,28 @@ pub(crate) fn filter(config: &LogConfig) -> Result<EnvFilter> {
 
 /// Installs the recorder of the process-wide metric families and returns it.
 pub(crate) fn start_metrics() -> Result<Metrics> {
-    let handle = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)?
-        .install_recorder()?;
+    let mut builder = PrometheusBuilder::new();
+    for family in kvasir_metrics::all() {
+        if let Kind::Histogram(buckets) = family.kind {
+            builder =
+                builder.set_buckets_for_metric(Matcher::Full(family.name.to_owned()), buckets)?;
+        }
+    }
+    let handle = builder.install_recorder()?;
+    for family in kvasir_metrics::all() {
+        describe(family);
+    }
     let rendered = handle.clone();
     Ok(Metrics { page: std::sync::Arc::new(move || rendered.render()), handle })
+}
+
+/// Says what it means, to the recorder that is installed.
+fn describe(family: &Family) {
+    match family.kind {
+        Kind::Counter => metrics::describe_counter!(family.name, family.help()),
+        Kind::Gauge => metrics::describe_gauge!(family.name, family.help()),
+        Kind::Histogram(_) => metrics::describe_histogram!(family.name, family.help()),
+    }
 }
 
 /// The same page, with how many tasks a runtime has.

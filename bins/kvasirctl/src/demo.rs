@@ -5,7 +5,6 @@ mod hold;
 mod progress;
 mod stage;
 
-use std::io::{Write as _, stdout};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -189,10 +188,7 @@ fn print(args: &DemoArgs, outcomes: &[Outcome]) -> Result<()> {
         let rounds = if repeated { format!("\n{}", rounds_table(&rounds)) } else { String::new() };
         format!("{}{verdict}{rounds}", table(&reports))
     };
-    let mut out = stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    crate::output::write(&text)
 }
 
 /// What went wrong under any policy.

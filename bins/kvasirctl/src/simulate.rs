@@ -1,7 +1,7 @@
 //! `kvasirctl simulate`: one workload, several policies, virtual time.
 
 use std::fs::File;
-use std::io::{BufWriter, Write, stdout};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use kvasir_sim::{
 use crate::Ended;
 use crate::args::{SimulateArgs, seconds};
 use crate::live_line::{LiveLine, bar};
+use crate::output::write;
 
 /// Requests of a made-up workload, unless told.
 const DEFAULT_REQUESTS: usize = 2_000;
@@ -228,13 +229,6 @@ fn saturations(found: &[Saturation], args: &SimulateArgs) -> String {
         format!("{name}: {bound}arrivals x {time_scale:.3}, {requests_per_second:.2} requests/s\n")
     });
     lines.collect()
-}
-
-fn write(text: &str) -> Result<()> {
-    let mut out = stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
 }
 
 /// How far a policy is.

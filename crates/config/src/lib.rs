@@ -52,13 +52,14 @@ pub use self::inventory::InventoryConfig;
 pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
 pub use self::model::{Config, LogConfig, LogFormat};
 pub use self::overlay::{
-    Change, DEFAULT_TENANT, Dropped, ENDPOINT_KEYS, Overlay, POOL_KEYS, Patch, Refused, RefusedFor,
-    Routing, RoutingMode,
+    Change, DEFAULT_TENANT, Dropped, ENDPOINT_KEYS, Fitted, Overlay, POOL_KEYS, Patch, Refused,
+    RefusedFor, Routing, RoutingMode,
 };
 pub use self::pool::{PoolConfig, TokenParity};
 pub use self::resilience::{HealthConfig, RetriesConfig};
 pub use self::schema::SCHEMA;
 pub use self::secret::{Secret, SecretSource};
 pub use self::shown::shown;
+pub use self::suggest::hint;
 pub use self::timeouts::{PoolTimeouts, TimeoutsConfig};
 pub use self::tracing::{OtlpEndpoint, TracingConfig};

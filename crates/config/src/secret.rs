@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use kvasir_files::read_small_file;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::bounds::Wrong;
@@ -15,6 +16,8 @@ const MOST_KEYS: usize = 1024;
 /// Shorter ones can be guessed by trying.
 const LEAST_BYTES: usize = 8;
 const MOST_BYTES: usize = 512;
+/// The largest file of secrets: as many keys as there may be, with a remark at each.
+const MOST_FILE_BYTES: usize = 1 << 20;
 
 /// A secret text: it never shows itself in logs, errors, or a configuration that is written out.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
@@ -153,7 +156,11 @@ impl<T: ?Sized> SecretSource<'_, T> {
         let read = match self {
             Self::Given(_) => Ok(String::new()),
             Self::Env(name) => std::env::var(name).map_err(|error| error.to_string()),
-            Self::File(path) => std::fs::read_to_string(path).map_err(|error| error.to_string()),
+            Self::File(path) => {
+                let bytes = read_small_file(path, MOST_FILE_BYTES);
+                let text = |bytes| String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned());
+                bytes.and_then(text)
+            }
         };
         match read {
             Ok(text) => Ok((place, text)),

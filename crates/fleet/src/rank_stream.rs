@@ -33,6 +33,8 @@ pub(crate) struct RankStream {
     stats: ArcSwapOption<StatsHandle>,
     witness: ArcSwapOption<Witness>,
     refused_blocks: AtomicU64,
+    stored_blocks: AtomicU64,
+    removed_blocks: AtomicU64,
     hash_contract: ArcSwap<HashContract>,
     hashes_checked: AtomicU64,
     hashes_failed: AtomicU64,
@@ -59,6 +61,8 @@ impl RankStream {
             stats: ArcSwapOption::empty(),
             witness: ArcSwapOption::empty(),
             refused_blocks: AtomicU64::new(0),
+            stored_blocks: AtomicU64::new(0),
+            removed_blocks: AtomicU64::new(0),
             hash_contract: ArcSwap::default(),
             hashes_checked: AtomicU64::new(0),
             hashes_failed: AtomicU64::new(0),
@@ -131,6 +135,18 @@ impl RankStream {
 
     pub(crate) fn set_refused_blocks(&self, blocks: u64) {
         self.refused_blocks.store(blocks, Ordering::Relaxed);
+    }
+
+    /// Blocks that its events said were stored, and removed, since it is known.
+    pub(crate) fn blocks_told(&self) -> (u64, u64) {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (read(&self.stored_blocks), read(&self.removed_blocks))
+    }
+
+    /// Events told of so many more.
+    pub(crate) fn tell_blocks(&self, stored: usize, removed: usize) {
+        self.stored_blocks.fetch_add(stored as u64, Ordering::Relaxed);
+        self.removed_blocks.fetch_add(removed as u64, Ordering::Relaxed);
     }
 
     /// What is known of the contract behind the hashes in its events.

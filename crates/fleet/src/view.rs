@@ -85,8 +85,6 @@ pub struct StreamView {
     pub left_out: u64,
     /// Blocks given up to stay within the byte budget since the picture began.
     pub given_up: u64,
-    /// Blocks that left the engine's own memory.
-    pub evicted: u64,
     /// The share of evicted blocks that were computed anew soon after, lately; `None` where few were
     /// evicted.
     pub regretted_share: Option<f64>,
@@ -183,7 +181,6 @@ impl StreamView {
         let stats = told.as_ref().map(|told| told.snapshot()).unwrap_or_default();
         let residency = stream.residency();
         let (hashes_checked, hashes_failed) = stream.hashes_checked();
-        let evictions = stream.evictions();
         Self {
             rank: stream.rank(),
             trust: stream.trust(),
@@ -201,8 +198,7 @@ impl StreamView {
             orphans: residency.orphans as u64,
             left_out: stream.refused_blocks(),
             given_up: residency.given_up,
-            evicted: evictions.evicted,
-            regretted_share: evictions.regretted_share,
+            regretted_share: stream.evictions().regretted_share,
             hashes_checked,
             hashes_failed,
             hash_contract: stream.hash_contract(),

@@ -82,7 +82,7 @@ fn resolved(
     (complete, streamed): (bool, bool),
     usage: Usage,
 ) -> Option<u64> {
-    let Usage { prompt_tokens, cached_tokens } = usage;
+    let Usage { prompt_tokens, cached_tokens, .. } = usage;
     if complete && prompt_tokens.is_some() {
         endpoint.reported_cached_tokens(api, streamed, cached_tokens)
     } else {

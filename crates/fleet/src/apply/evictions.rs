@@ -24,9 +24,7 @@ pub(super) struct Evictions {
 /// What is known of evictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct EvictionCounts {
-    /// Blocks that left the engine's own memory.
-    pub(crate) evicted: u64,
-    /// A sample of them that was watched.
+    /// Blocks that left the engine's own memory: the sample that was watched.
     pub(crate) watched: u64,
     /// Those of the sample that were computed anew soon after.
     pub(crate) regretted: u64,
@@ -44,7 +42,6 @@ impl Evictions {
 
     /// These blocks left the engine's own memory.
     pub(super) fn evicted(&mut self, hashes: &[EngineHash]) {
-        self.counts.evicted += hashes.len() as u64;
         for hash in hashes.iter().filter_map(watched) {
             if self.remembered.is_empty() {
                 self.remembered = vec![0; REMEMBERED];
@@ -111,7 +108,6 @@ mod tests {
             evictions.stored(&hashes(from..from + 50));
         }
         let counts = evictions.counts();
-        assert_eq!(counts.evicted, 8_000);
         let sampled = counts.watched as f64 / 1_000.0;
         assert!((0.8..1.2).contains(&sampled), "{counts:?}");
         let share = counts.regretted as f64 / counts.watched as f64;

@@ -59,7 +59,7 @@ fn cause(problem: &Value) -> (String, Option<String>) {
 }
 
 fn is(cause: &str, endpoint: Option<&Sim>) -> Vec<(String, Option<String>)> {
-    vec![(cause.to_owned(), endpoint.map(|sim| sim.url()))]
+    vec![(cause.to_owned(), endpoint.map(Sim::url))]
 }
 
 async fn with(change: impl FnOnce(&mut SimServerConfig), blocks: usize, cost: CostModel) -> Sim {
