@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use kvasir_admin::{
-    Admin, AdminSettings, ApiError, Applied, Control, Decided, Expected, Later, Recent, State,
-    Stats, Store, Tokens,
+    Admin, AdminError, AdminSettings, ApiError, Applied, Control, Decided, Expected, Later, Recent,
+    State, Stats, Store, Tokens,
 };
 use kvasir_config::{AdminConfig, Change, Config, Secret};
 use kvasir_fleet::Fleet;
@@ -18,7 +18,8 @@ use serde_json::Value;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::spec;
+use crate::bad_key::{bad_key, wrong};
+use crate::{address, spec};
 
 /// Changes that may wait for their turn.
 const ORDERS: usize = 64;
@@ -56,7 +57,10 @@ pub(crate) fn orders() -> (mpsc::Sender<Order>, mpsc::Receiver<Order>) {
 }
 
 /// How the API is served.
-fn settings(config: &AdminConfig, tokens: (Option<String>, Option<String>)) -> AdminSettings {
+fn settings(
+    config: &AdminConfig,
+    tokens: (Option<String>, Option<String>),
+) -> Result<AdminSettings> {
     let (read_token, write_token) = tokens;
     let tls = config.tls.as_ref().map(spec::tls_files);
     if config.is_exposed() && tls.is_none() {
@@ -66,7 +70,15 @@ fn settings(config: &AdminConfig, tokens: (Option<String>, Option<String>)) -> A
         );
     }
     let audit_log = config.audit_log.clone();
-    AdminSettings { listen: config.listen, read_token, write_token, tls, audit_log }
+    let listen = address::resolve("admin.listen", &config.listen)?;
+    Ok(AdminSettings { listen, read_token, write_token, tls, audit_log })
+}
+
+/// Whether what it refers to can be used.
+pub(crate) fn check(config: &AdminConfig) -> Result<()> {
+    tokens(config)?;
+    address::resolve("admin.listen", &config.listen)?;
+    Ok(())
 }
 
 /// The tokens for reading and for changes.
@@ -74,14 +86,13 @@ pub(crate) fn tokens(config: &AdminConfig) -> Result<(Option<String>, Option<Str
     let text = |secret: Secret| secret.expose().to_owned();
     let read = config.read_token_source().map(|source| source.read_token("admin.read_token"));
     let write = config.write_token_source().map(|source| source.read_token("admin.write_token"));
-    let read = read.transpose().map_err(|why| anyhow!(why))?;
-    let write = write.transpose().map_err(|why| anyhow!(why))?;
+    let read = read.transpose().map_err(wrong)?;
+    let write = write.transpose().map_err(wrong)?;
     let tokens = (read.map(text), write.map(text));
     // Wherever they are kept: whoever may only read would be let in as a writer.
     if tokens.0.is_some() && tokens.0 == tokens.1 {
-        bail!(
-            "admin.read_token and admin.write_token are the same: who may read could change everything"
-        );
+        let why = "is the same as `admin.read_token`: who may read could change everything";
+        return Err(bad_key("admin.write_token", why));
     }
     Ok(tokens)
 }
@@ -91,7 +102,9 @@ pub(crate) fn store(config: &Config) -> Result<Option<Arc<Store>>> {
     let Some(path) = config.admin.as_ref().and_then(|admin| admin.store.as_deref()) else {
         return Ok(None);
     };
-    Ok(Some(Arc::new(Store::open(path).context("admin.store")?)))
+    let opened = Store::open(path)
+        .map_err(|error| bad_key("admin.store", format!("{:#}", anyhow::Error::from(error))))?;
+    Ok(Some(Arc::new(opened)))
 }
 
 /// What was decided before, to go on from.
@@ -118,7 +131,8 @@ pub(crate) fn serve(
     tokens: (Option<String>, Option<String>),
     gateway: Gateway,
 ) -> Result<Tokens> {
-    let admin = Admin::bind(&settings(config, tokens), Arc::new(gateway))?;
+    let settings = settings(config, tokens)?;
+    let admin = Admin::bind(&settings, Arc::new(gateway)).map_err(unusable)?;
     if let Some((files, reload)) = admin.tls_files() {
         tokio::spawn(watch_files(TLS_FAMILIES, files.paths(), reload));
     }
@@ -130,6 +144,17 @@ pub(crate) fn serve(
         }
     });
     Ok(tokens)
+}
+
+/// What an error means for the configuration, where it does.
+fn unusable(error: AdminError) -> anyhow::Error {
+    match error {
+        AdminError::Tls(why) => bad_key("admin.tls", why),
+        AdminError::Audit { path, source } => {
+            bad_key("admin.audit_log", format!("{}: {source}", path.display()))
+        }
+        AdminError::Bind { .. } => error.into(),
+    }
 }
 
 /// Gives an order and waits for its end.

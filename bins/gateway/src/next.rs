@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use kvasir_admin::LeftOut;
 use kvasir_config::{Config, Fitted, Overlay};
 use kvasir_fleet::{DecisionLog, FleetSpec};
 
+use crate::bad_key::wrong;
 use crate::client_keys::{self, Keys};
 use crate::{admin, spec};
 
@@ -48,7 +49,7 @@ impl Next {
     ) -> Result<Self> {
         let secrets = Secrets::of(base)?;
         let make = |config: Config| {
-            config.check().map_err(|(key, why)| anyhow!("{key}: {why}"))?;
+            config.check().map_err(wrong)?;
             let fleet = spec::fleet_spec(&config, log.cloned())?;
             Ok::<_, anyhow::Error>((config, fleet))
         };

@@ -328,10 +328,10 @@ fn read(
     overlay: Overlay,
     log: Option<&Arc<DecisionLog>>,
 ) -> Result<Read> {
-    let Told { config: mut base, text, .. } = args.config()?;
+    let Told { config: mut base, said, .. } = args.config()?;
     let held = base.hold_fixed(started);
-    let next = Next::fitted(&base, overlay, log)?;
-    Ok(Read { text, base, held, next })
+    let next = Next::fitted(&base, overlay, log).map_err(|error| said.locate(error))?;
+    Ok(Read { text: said.text, base, held, next })
 }
 
 fn keep(store: Option<&Store>, overlay: &Overlay) -> Result<(), ApiError> {

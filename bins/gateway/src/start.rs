@@ -7,6 +7,7 @@ use kvasir_admin::{Aside, Recent, Store};
 use kvasir_config::Config;
 
 use crate::args::ServeArgs;
+use crate::bad_key::Said;
 use crate::next::Next;
 use crate::{admin, forwarded, reload, spec};
 
@@ -28,19 +29,22 @@ pub(crate) struct Start {
 
 impl Start {
     /// Reads what the configuration refers to: it belongs to it.
-    pub(crate) fn of(args: ServeArgs, base: Config, text: String) -> Result<Self> {
-        let store = admin::store(&base)?;
+    pub(crate) fn of(args: ServeArgs, base: Config, said: &Said) -> Result<Self> {
+        let text = said.text.clone();
+        let store = admin::store(&base).map_err(|error| said.locate(error))?;
         let recent = base.admin.is_some().then(|| admin::recent(store.as_ref())).transpose()?;
         let kept =
             store.as_ref().map(|store| store.changes()).transpose().context("admin.store")?;
         let (overlay, aside) = kept.unwrap_or_default();
         forwarded::warn_of_administrative(&base);
-        let log = spec::decision_log(&base)?;
+        let located = |error| said.locate(error);
+        let log = spec::decision_log(&base).map_err(located)?;
         let next = match args.urls.is_empty() {
-            true => Next::fitted(&base, overlay, log.as_ref())?,
+            true => Next::fitted(&base, overlay, log.as_ref()),
             // What engines given by URL alone serve, is not known yet.
-            false => Next::of(base.clone(), overlay, log)?,
+            false => Next::of(base.clone(), overlay, log),
         };
+        let next = next.map_err(located)?;
         let aside = aside.with(&next.dropped);
         if !next.dropped.is_empty() {
             reload::keep_all(store.as_deref(), &next.overlay, &aside);

@@ -243,14 +243,14 @@ impl EndpointConfig {
             return fail("events", "is needed where `replay` or `bind` is given");
         }
         if self.weight > MAX_WEIGHT {
-            return fail("weight", &format!("must be 0 to {MAX_WEIGHT}"));
+            return fail("weight", &format!("must be from 0 to {MAX_WEIGHT}"));
         }
         if self.group.as_deref().is_some_and(|group| !is_group(group)) {
             let why = format!("must be 1 to {MAX_GROUP_BYTES} letters, digits or any of `-_.`");
             return fail("group", &why);
         }
         if self.bootstrap_port == Some(0) {
-            return fail("bootstrap_port", "must be 1 to 65535");
+            return fail("bootstrap_port", "must be from 1 to 65535");
         }
         if let Some(Err(why)) = self.bootstrap_host.as_deref().map(check_host) {
             return fail("bootstrap_host", why);

@@ -24,9 +24,11 @@ mod error;
 mod fixed;
 mod identity;
 mod inventory;
+mod listen_address;
 mod listener;
 mod model;
 mod overlay;
+mod places;
 mod pool;
 mod resilience;
 mod rolter;
@@ -36,6 +38,7 @@ mod shown;
 mod suggest;
 mod timeouts;
 mod tracing;
+mod yaml;
 
 pub use self::admin::AdminConfig;
 pub use self::admission::{AdmissionConfig, EndpointAdmission, QueueConfig};
@@ -49,6 +52,7 @@ pub use self::environment::{CONFIG_VARIABLE, Taken, VARIABLES, Variable};
 pub use self::error::ConfigError;
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
+pub use self::listen_address::ListenAddress;
 pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
 pub use self::model::{Config, LogConfig, LogFormat};
 pub use self::overlay::{

@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use crate::explain::Explaining;
 use crate::forwarded::ForwardedHeaders;
 use crate::keys::ClientKeys;
+use crate::moment::Moment;
 use crate::observer::Observer;
 use crate::owners::Owners;
 use crate::spans::Spans;
@@ -73,6 +74,8 @@ impl Default for Retries {
 pub struct App {
     now: ArcSwap<Now>,
     stopping: AtomicBool,
+    /// When what is under way has to be over.
+    pub(crate) cut: Arc<Moment>,
     tokenizer_threads: usize,
     /// Connections to engines: of the one runtime there is.
     pub(crate) upstream: Upstream,
@@ -125,6 +128,7 @@ impl App {
         Self {
             now: ArcSwap::from_pointee(Now { settings, fleet: Arc::new(fleet) }),
             stopping: AtomicBool::new(false),
+            cut: Arc::default(),
             tokenizer_threads,
             upstream: Upstream::default(),
             permits: Permits::new(tokenizer_threads),
@@ -188,6 +192,12 @@ impl App {
     /// Says at `/readyz` that no new connections should come: the gateway is about to stop.
     pub fn announce_stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends what is under way, because the gateway stops: answers that have begun as those that break
+    /// do, requests without one with 503. So are requests that come later.
+    pub fn cut_off(&self) {
+        self.cut.come();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

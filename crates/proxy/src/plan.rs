@@ -314,7 +314,14 @@ fn destination(
     let stored = envelope.previous_response_id.as_deref().or(stored);
     let owner = stored.and_then(|id| app.owners.get(id));
     let owned_by = owner.as_ref().map(|owner| &*owner.model);
-    let (resolved, model) = resolve(&now.fleet, envelope, owned_by, &parts.headers)?;
+    let (resolved, model) =
+        resolve(&now.fleet, envelope, owned_by, &parts.headers).map_err(|refusal| {
+            // Where the path alone says what is asked for, it is that which is not found.
+            match (refusal, stored_id(parts.uri.path())) {
+                (Refusal::NoModel, Some((id, _))) => Refusal::UnknownResponse(id.to_owned()),
+                (refusal, _) => refusal,
+            }
+        })?;
     let owner = owner.and_then(|owner| {
         let members = resolved.pool.members();
         members.iter().find(|member| *member.url() == *owner.url).cloned()

@@ -56,42 +56,58 @@ impl Tries<'_> {
         let (companion, mut end) = Companion::send(sending, prefill, room);
         self.begin(&Arc::clone(decode.endpoint()), &decision, Some(Leg::Decode));
         let first = self.first(&mut decode, &body, &mut end, settings).await;
-        let (begun, computed) = match first {
-            First::Decode(begun, computed) => (*begun, computed),
+        match first {
             First::Prefill(end) => {
                 drop(companion);
                 self.abort(Leg::Decode);
-                return self.prefill_ended(at, end, decode, decision, began.elapsed()).await;
+                self.prefill_ended(at, end, decode, decision, began.elapsed()).await
             }
-        };
-        let started = match begun {
-            Ok(started) => started,
-            Err(failure) => {
-                drop(companion);
-                self.abort(Leg::Prefill);
-                self.decode_failed(&at, decode, &failure, began.elapsed(), computed);
-                return None;
-            }
-        };
-        decode.endpoint().mark_reachable();
-        if let Some(trace) = &mut self.log.trace {
-            trace.answered(started.head.status.as_u16());
+            First::Decode(begun, computed) => match *begun {
+                Ok(started) if started.head.status.is_success() => {
+                    self.decode_begun(started, decode, decision, (companion, &at, began)).await
+                }
+                Ok(started) => {
+                    drop(companion);
+                    self.abort(Leg::Prefill);
+                    self.note_decode(&started, &decode);
+                    if computed || !started.head.status.is_server_error() {
+                        return self.answered(started, decode, decision).await;
+                    }
+                    self.decode_said_no(&at, started, decode, decision).await
+                }
+                Err(failure) => {
+                    drop(companion);
+                    self.abort(Leg::Prefill);
+                    self.decode_failed(&at, decode, &failure, began.elapsed(), computed);
+                    None
+                }
+            },
         }
-        if !started.head.status.is_success() {
-            drop(companion);
-            self.abort(Leg::Prefill);
-            if computed || !started.head.status.is_server_error() {
-                return self.answered(started, decode, decision).await;
-            }
-            return self.decode_said_no(&at, started, decode, decision).await;
-        }
+    }
+
+    /// The decode leg is answered; its prefill leg ends with the answer.
+    async fn decode_begun(
+        &mut self,
+        started: Started,
+        decode: Reservation,
+        decision: Decision,
+        (companion, prefill, began): (Companion, &Arc<Endpoint>, Instant),
+    ) -> Option<Answered> {
+        self.note_decode(&started, &decode);
         if !split::begins_with_error(&started) {
             Leg::Decode.took(began, is_event_stream(&started.head));
-            decode.has_fetched_from(&at);
+            decode.has_fetched_from(prefill);
         }
         let mut answered = self.answered(started, decode, decision).await?;
         answered.ride = Some(Ride { details: None, both: Some(companion) });
         Some(answered)
+    }
+
+    fn note_decode(&mut self, started: &Started, decode: &Reservation) {
+        decode.endpoint().mark_reachable();
+        if let Some(trace) = &mut self.log.trace {
+            trace.answered(started.head.status.as_u16());
+        }
     }
 
     /// Waits for the decode leg's first data, or for what ends the pair before.
