@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method};
-use kvasir_fleet::{Decision, PairPlan, Pool, PrefillSide};
+use kvasir_fleet::{Decision, PairPlan, PairSelect, Pool, PrefillSide};
 
 use crate::fault::Fault;
 use crate::observer::{Observer, Served};
@@ -218,6 +218,12 @@ impl AccessLog {
         }
     }
 
+    /// How the endpoint that answers was chosen, where it is split and that was not by the policy's costs.
+    pub(crate) fn decode_by(&self, decision: &Decision) -> Option<&'static str> {
+        let by = decision.decode_by.filter(|by| self.is_split() && *by != PairSelect::Cost);
+        by.map(PairSelect::as_str)
+    }
+
     /// Whether it was served in two legs in the end.
     pub(crate) fn is_split(&self) -> bool {
         self.plan == Some(PairPlan::Split.as_str())
@@ -290,6 +296,7 @@ impl Drop for AccessLog {
             fault = self.outcome.fault().map(Fault::as_str),
             endpoint = self.endpoint.as_deref(),
             plan = self.plan,
+            decode_by = decision.and_then(|d| self.decode_by(d)),
             prefill_endpoint = self.prefill_endpoint.as_deref(),
             not_split = self.not_split,
             rank = self.rank,

@@ -151,6 +151,7 @@ fn shown(explained: &Explained) -> Value {
         "stages": stages,
         "candidates": candidates,
         "prefill": prefill.map(|endpoint| candidate(endpoint, None)),
+        "pair": record.pair(),
     })
 }
 

@@ -191,13 +191,15 @@ fn reason(decision: &Decision, log: &AccessLog) -> String {
     let waited = waited.map(|waited| format!("; waited_ms={}", waited.as_millis()));
     let waited = waited.unwrap_or_default();
     let plan = log.plan.map(|plan| format!("; plan={plan}")).unwrap_or_default();
+    let decode_by = log.decode_by(decision).map(|by| format!("; decode_by={by}"));
+    let decode_by = decode_by.unwrap_or_default();
     let prefill = log
         .prefill_side(decision)
         .map(|side| format!("; prefill_overlap={}", side.overlap.resident()));
     let prefill = prefill.unwrap_or_default();
     format!(
         "policy={policy}; reason={}{detail}{miss}; overlap={}{pending}; prompt={prompt_tokens}; level={level}; \
-         tokens={tokens}; trust={trust}{plan}{prefill}{id}{waited}",
+         tokens={tokens}; trust={trust}{plan}{decode_by}{prefill}{id}{waited}",
         reason.as_str(),
         overlap.resident(),
     )

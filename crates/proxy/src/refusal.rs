@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::fault::Fault;
 use crate::relay::{AnswerBody, Break, whole};
-use crate::split::SEVERAL_ANSWERS;
+use crate::split::{DECODE_DIED, Leg, PAIR_FAILED, PAIR_TIMEOUT, PREFILL_DIED, SEVERAL_ANSWERS};
 
 /// The code of the error where an engine broke off.
 pub(crate) const ENGINE_BROKE: &str = Break::Broke.code();
@@ -237,14 +237,16 @@ impl Refusal {
                 format!("no engine takes requests for `{model}` now: {why}")
             }
             Self::Overloaded { model, code, .. } => no_room(model, code),
-            Self::EngineLate { model, why, .. } => {
-                format!("the engine serving `{model}` was too slow: {why}")
+            Self::EngineLate { model, phase, why } => {
+                format!("{} serving `{model}` was too slow: {why}", who(phase))
             }
-            Self::EngineBroke { model, why, .. } => {
-                format!(
-                    "the engine serving `{model}` broke off before its answer was complete: {why}"
-                )
+            Self::EngineBroke { model, code, why } if *code == PAIR_FAILED => {
+                format!("{} serving `{model}` failed: {why}", who(code))
             }
+            Self::EngineBroke { model, code, why } => format!(
+                "{} serving `{model}` broke off before its answer was complete: {why}",
+                who(code)
+            ),
         }
     }
 }
@@ -272,5 +274,17 @@ fn no_room(model: &str, code: &str) -> String {
         "queue_full" => format!("too many requests wait for `{model}` already"),
         "queue_timeout" => format!("there was no room at `{model}` in time"),
         _ => format!("the engines serving `{model}` have as much to do as they may"),
+    }
+}
+
+/// Whose part it was, by the error's code.
+fn who(code: &str) -> &'static str {
+    match code {
+        PREFILL_DIED => "the prefill engine",
+        DECODE_DIED => "the decode engine",
+        PAIR_FAILED | PAIR_TIMEOUT => "the pair of engines",
+        _ if code == Leg::Prefill.timeout() => "the prefill engine",
+        _ if code == Leg::Decode.timeout() => "the decode engine",
+        _ => "the engine",
     }
 }

@@ -4,6 +4,7 @@ mod audit;
 mod changes;
 mod connections;
 mod page;
+mod pairs;
 mod reads;
 mod roles;
 mod routing;

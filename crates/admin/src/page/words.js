@@ -76,6 +76,7 @@ const WHY_NOT = {
   context_too_long: "its context is too short",
   draining: "takes no new conversations",
   disabled: "out of service",
+  wrong_role: "only computes prompts for others",
   no_transfer: "how it hands over KV is not known",
 };
 
@@ -115,6 +116,7 @@ const PLANS = {
   decode_holds: "the decode engine held the prompt already",
   unified: "one engine for prompt and answer",
   no_prefill: "no prefill engine was free: the decode engine computed the prompt",
+  not_split: "not to be split: the decode engine did all of it",
 };
 
 /** A word of a table in plain language, or the word itself; own properties only. */

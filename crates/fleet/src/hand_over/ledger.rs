@@ -48,6 +48,7 @@ pub(super) struct Ledger {
 /// One pair that failed, and has not worked since.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
+    /// In a row, and not explained by an engine's being at fault.
     failures: u32,
     /// Those of them that speak against the prefill engine, and against the decode engine: since it
     /// last worked with anybody, and not explained by the other one's being at fault.
@@ -113,7 +114,7 @@ impl Ledger {
         let fresh = Pair { failures: 0, against: (0, 0), last: now, tried: None };
         let pair = self.pairs.entry((prefill.to_owned(), decode.to_owned())).or_insert(fresh);
         let link_is_out = pair.is_at_fault() && rests(pair.last, now);
-        pair.failures = pair.failures.saturating_add(1);
+        pair.failures = pair.failures.saturating_add(u32::from(!p_is_out && !d_is_out));
         pair.against.0 = pair.against.0.saturating_add(u32::from(!d_is_out));
         pair.against.1 = pair.against.1.saturating_add(u32::from(!p_is_out));
         pair.last = now;
@@ -124,7 +125,7 @@ impl Ledger {
         );
         let (fault, url, is_news) = match (p_peers, d_peers) {
             (None, None) => {
-                let is_news = failures >= FAILURES && !p_is_out && !d_is_out && !link_is_out;
+                let is_news = failures >= FAILURES && !link_is_out;
                 return is_news.then_some(Fault::Link);
             }
             (Some(p), Some(d)) if d > p => (Fault::Decode, decode, !d_is_out),
@@ -217,7 +218,7 @@ impl Ledger {
         (failures >= FAILURES && peers >= PEERS).then_some(peers)
     }
 
-    /// It is at fault: that explains the failures of the others it failed with.
+    /// It is at fault: that explains the failures of the others it failed with, and of what is between them.
     fn blame(&mut self, fault: Fault, url: &str, now: Instant) {
         let engine = Engine { nothing: 0, is_at_fault: true, last: now, tried: None };
         self.engines
@@ -226,8 +227,8 @@ impl Ledger {
             .or_insert(engine);
         for ((p, d), pair) in &mut self.pairs {
             match fault {
-                Fault::Prefill if p == url => pair.against.1 = 0,
-                Fault::Decode if d == url => pair.against.0 = 0,
+                Fault::Prefill if p == url => (pair.against.1, pair.failures) = (0, 0),
+                Fault::Decode if d == url => (pair.against.0, pair.failures) = (0, 0),
                 _ => {}
             }
         }

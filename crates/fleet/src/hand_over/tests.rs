@@ -61,7 +61,7 @@ impl Scene {
 #[test]
 fn the_fault_is_told_by_who_failed_with_whom() {
     type Row = (&'static str, &'static [(usize, &'static str)], &'static str);
-    let table: [Row; 11] = [
+    let table: [Row; 12] = [
         // Less than that may be chance.
         ("-p1d1 -p1d2", &[], ""),
         // Several decode engines could not fetch from one prefill engine.
@@ -77,7 +77,9 @@ fn the_fault_is_told_by_who_failed_with_whom() {
         ("-p1d1 -p1d2 +p1d3 -p1d1", &[], ""),
         ("-p1d1 -p1d1 +p1d1 -p1d1", &[], ""),
         // A decode engine at fault explains what fails with it.
-        ("-p1d1 -p2d1 -p1d1 -p1d2 -p1d1 -p1d1", &[(2, "decode")], "d1 p1d1"),
+        ("-p1d1 -p2d1 -p1d1 -p1d2 -p1d1 -p1d1", &[(2, "decode")], "d1"),
+        // and a prefill engine at fault what is between it and others, before and after.
+        ("-p1d1 -p1d1 -p1d1 -p1d2 -p1d2 -p1d2 -p1d1 -p1d1", &[(2, "link"), (3, "prefill")], "p1"),
         // Everything fails: decode engines can still do all of it.
         ("-p1d1 -p2d2 -p1d2 -p2d1 -p1d1 -p2d2", &[(4, "prefill"), (5, "prefill")], "p1 p2"),
         // It has no connector.

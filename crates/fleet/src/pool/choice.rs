@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use kvasir_balance::{Candidate, Legs, Members, Miss, Note, PairPlan, Pairing, Reason};
+use kvasir_balance::{Candidate, Legs, Members, Miss, Note, PairPlan, PairSelect, Pairing, Reason};
 use kvasir_inventory::{Overlap, Trust};
 
 use super::Pool;
@@ -64,6 +64,9 @@ pub struct Decision {
     pub prediction: Result<Prediction, Unjudged>,
     /// How the request is served where the pool splits; `None` in other pools.
     pub plan: Option<PairPlan>,
+    /// How the endpoint that answers was chosen, of a split request: `reason` is that of the prefill
+    /// endpoint, but where both were chosen by cost.
+    pub decode_by: Option<PairSelect>,
     /// Where the prompt is computed, of a split request. What stands above is the decode endpoint's.
     pub prefill: Option<PrefillSide>,
 }
@@ -312,6 +315,7 @@ impl Pool {
             prompt_tokens: answers.evidence.prompt_tokens,
             prediction: if fetches { Err(Unjudged::Split) } else { answers.prediction() },
             plan: chosen.plan,
+            decode_by: chosen.decode_by,
         }
     }
 

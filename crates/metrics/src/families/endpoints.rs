@@ -62,7 +62,8 @@ pub(super) const GROUP: Group = Group {
         gauge(
             "kvasir_endpoint_prefill_tokens_per_second",
             &[ENDPOINT, RANK],
-            "Prompt tokens per second, learned from streamed answers.",
+            "Prompt tokens per second, [learned](policies.md#latency-and-ttft) from streamed answers and prefill legs of which it is \
+             known how much was computed.",
         ),
         gauge("kvasir_endpoint_block_size", &[ENDPOINT, RANK], "Tokens per KV-cache block."),
     ],

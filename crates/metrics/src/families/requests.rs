@@ -23,6 +23,7 @@ const FAILED_CAUSES: &[&str] = &[
     "request_timeout",
     "pd_prefill_timeout",
     "pd_decode_timeout",
+    "pd_pair_timeout",
 ];
 
 pub(super) const GROUP: Group = Group {
@@ -61,7 +62,7 @@ pub(super) const GROUP: Group = Group {
              `refused`: an h2 engine did nothing with it, twice (busy); `invalid`: the request cannot be said in the \
              engine's protocol, and the client gets 400; of answers that are not streamed and did not come to their end, also \
              `idle_timeout`; `request_timeout` where it was the time for the whole request that was over; \
-             `pd_*_timeout` of a leg.",
+             `pd_*_timeout` of a leg, `pd_pair_timeout` at both engines.",
         ),
         counter(
             "kvasir_retries_total",

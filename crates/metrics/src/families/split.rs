@@ -9,6 +9,7 @@ const PLANS: &[&str] = &[
     "decode_holds",
     "unified",
     "no_prefill",
+    "not_split",
     "prefill_failed",
     "params_missing",
     "ended_early",
@@ -27,8 +28,9 @@ pub(super) const GROUP: Group = Group {
             "kvasir_pd_requests_total",
             &[MODEL, Label::of("plan", PLANS)],
             "Requests of pools whose endpoints have roles, by how they were served. `split`, `decode_holds`, `unified`, \
-             `no_prefill`; or why a decode engine computed the prompt of one that was to be split: `prefill_failed` (a prefill \
-             leg failed, and no other one was sent), `params_missing` (its answer handed nothing over), `ended_early` (it handed \
+             `no_prefill` (no prefill engine could be had: worth an alert), `not_split` (a decode engine did all of what [may not be \
+             split](configuration.md#prefill-and-decode)); or why a decode engine computed the prompt of one that was to be split: \
+             `prefill_failed` (prefill legs failed, and no further one was sent), `params_missing` (its answer handed nothing over), `ended_early` (it handed \
              nothing over since the first token ended the answer, and was no answer for the client), `transfer_failed` (the \
              decode engine failed, and may have tried to fetch), `lease_expired`, `unknown_protocol` (the prefill engine has not \
              said what it is).",
@@ -74,7 +76,8 @@ pub(super) const GROUP: Group = Group {
             "kvasir_pd_failed_hand_overs_total",
             &[ENDPOINT, Label::of("part", SIDES)],
             "Hand-overs of KV that failed, counted at both engines by their part. The decode engine answered as one that \
-             could not fetch, or was late with the first data of a stream; or (`prefill` alone) nothing was handed over.",
+             could not fetch, or was late with the first data of a stream; of legs sent at once either was answered with an \
+             error, or neither gave data in time; or (`prefill` alone) nothing was handed over.",
         ),
         counter(
             "kvasir_pd_faults_total",
