@@ -40,7 +40,7 @@ fn every_example_is_sound_linked_and_written_out_the_same() {
 }
 
 /// Whether an error says where.
-fn is_located(error: &ConfigError, text: &str) -> bool {
+pub(crate) fn is_located(error: &ConfigError, text: &str) -> bool {
     match error {
         ConfigError::Syntax { line, message, .. } => {
             let lines = text.lines().count() as u64;
