@@ -42,7 +42,7 @@ enum Need {
     Node(&'static [&'static str]),
 }
 
-const CLIENTS: [Client; 6] = [
+const CLIENTS: [Client; 7] = [
     Client { name: "curl", need: Need::Program("curl"), script: "curl.sh" },
     Client { name: "openai-python", need: Need::Python(&["openai"]), script: "openai_client.py" },
     Client { name: "openai-node", need: Need::Node(&["openai"]), script: "openai_client.mjs" },
@@ -52,6 +52,11 @@ const CLIENTS: [Client; 6] = [
         script: "langchain_client.py",
     },
     Client { name: "promtool", need: Need::Program("promtool"), script: "promtool.sh" },
+    Client {
+        name: "schemathesis",
+        need: Need::Python(&["schemathesis"]),
+        script: "schemathesis.py",
+    },
     Client { name: "aiperf", need: Need::Python(&["aiperf"]), script: "aiperf.sh" },
 ];
 const PROMPTS: &str = "prompts";
@@ -59,8 +64,9 @@ const USAGE: &str = "usage: cargo xtask check-external [--only NAME[,NAME…]] [
 
 Runs what is not in the repository: clients and a load generator through the gateway over simulated
 engines (curl, openai-python, openai-node, langchain, aiperf), promtool (Debian: `prometheus`) over the
-alert rules, their tests and the page of a live gateway, and, where DIR or KVASIR_TOKENIZERS
-names a directory of models, their prompts against recorded ones (prompts).";
+alert rules, their tests and the page of a live gateway, schemathesis over the admin API and its OpenAPI
+document, and, where DIR or KVASIR_TOKENIZERS names a directory of models, their prompts against recorded
+ones (prompts).";
 
 /// What was asked for.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::admin::AdminConfig;
 use crate::bounds::Wrong;
 use crate::decision_log::DecisionLogConfig;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, bounded};
 use crate::inventory::InventoryConfig;
 use crate::listener::ListenerConfig;
 use crate::pool::PoolConfig;
@@ -172,7 +172,7 @@ impl Config {
         self.check().map_err(|(key, message)| ConfigError::Meaning {
             file: source.to_owned(),
             key,
-            message,
+            message: bounded(message),
         })
     }
 
@@ -240,5 +240,5 @@ fn syntax(file: &str, error: &serde_saphyr::Error) -> ConfigError {
             suggest::with_hint(text.split(" at line ").next().unwrap_or_default())
         }
     };
-    ConfigError::Syntax { file: file.to_owned(), line, column, message }
+    ConfigError::Syntax { file: file.to_owned(), line, column, message: bounded(message) }
 }

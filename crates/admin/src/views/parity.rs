@@ -143,9 +143,9 @@ fn of_tokens(pool: &Pool, problems: &mut Vec<Problem>) {
         return;
     }
     for state in pool.token_parity().states().into_iter().filter(|state| state.mismatch) {
-        let example = state
-            .example
-            .map(|example| format!(", such as {} instead of {}", example.reported, example.counted));
+        let example = state.example.map(|example| {
+            format!(", such as {} instead of {}", example.reported, example.counted)
+        });
         problems.push(wrong_template(format!(
             "engines count other prompt tokens than the gateway at `{}` for `{}`: {} answers of {}{}",
             state.api,

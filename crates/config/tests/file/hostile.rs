@@ -1,6 +1,7 @@
 //! Texts that nobody writes by accident: values of every key replaced by other kinds, nesting,
 //! aliases, numbers and lines without measure. Each is taken or its fault located, at once.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use kvasir_config::Config;
@@ -32,15 +33,15 @@ fn judged(text: &str) {
     }
 }
 
-/// A file that has every key of the schema that the examples do not have.
-fn everything() -> Vec<Value> {
+/// The examples, and a file of sections that they do not have, with all defaults written out.
+fn written_out() -> Vec<Value> {
     let written = |text: &str| {
         let yaml = Config::parse("f", text).unwrap().to_yaml().unwrap();
         serde_saphyr::from_str::<Value>(&yaml).unwrap()
     };
     let mut all: Vec<Value> = examples().iter().map(|(_, text)| written(text)).collect();
     let more = "listener: {http2: false}\nadmin: {}\ntracing: {otlp_endpoint: 'http://c:4318'}\n\
-                decision_log: {directory: /tmp/d}\napi_keys: [a]\nlog: {format: json}\n";
+                decision_log: {directory: /tmp/d}\napi_keys_env: KEYS\nlog: {format: json}\n";
     all.push(written(&format!("{SMALL}{more}")));
     all
 }
@@ -53,7 +54,9 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
             map.iter().for_each(|(key, value)| places(value, &format!("{at}/{key}"), found));
         }
         Value::Array(list) => {
-            list.iter().enumerate().for_each(|(n, value)| places(value, &format!("{at}/{n}"), found));
+            list.iter()
+                .enumerate()
+                .for_each(|(n, value)| places(value, &format!("{at}/{n}"), found));
         }
         _ => {}
     }
@@ -74,11 +77,17 @@ fn every_value_may_be_of_another_kind() {
         json!([[{"": [null]}]]),
         json!({"name": {"name": []}}),
     ];
+    // What another example, or another endpoint, has as well is tried once.
+    let mut seen = BTreeSet::new();
     let mut tried = 0;
-    for whole in everything() {
+    for whole in written_out() {
         let mut found = Vec::new();
         places(&whole, "", &mut found);
         for place in found {
+            let key: String = place.chars().filter(|c| !c.is_ascii_digit()).collect();
+            if !seen.insert(key) {
+                continue;
+            }
             for other in &others {
                 let mut changed = whole.clone();
                 *changed.pointer_mut(&place).unwrap() = other.clone();
@@ -87,12 +96,12 @@ fn every_value_may_be_of_another_kind() {
             }
         }
     }
-    assert!(tried > 3_000, "{tried}");
+    assert!(tried > 1_000, "{tried}");
 }
 
 #[test]
 fn every_key_may_be_twice_there_or_misspelt() {
-    for whole in everything() {
+    for whole in written_out() {
         let text = whole.to_string();
         for (at, _) in text.match_indices("\":") {
             judged(&format!("{}x{}", &text[..at], &text[at..]));
@@ -134,16 +143,32 @@ fn aliases_do_not_multiply() {
     judged(&format!("{SMALL}<<: *nowhere\n"));
     judged(&format!("{SMALL}<<: {{<<: {{<<: [1]}}}}\n"));
     let endpoint = "&e {url: 'http://a:1'}";
-    judged(&format!("pools: [{{model: m, endpoints: [{endpoint}{}]}}]\n", ", *e".repeat(50_000)));
+    judged(&format!("pools: [{{model: m, endpoints: [{endpoint}{}]}}]\n", ", *e".repeat(10_000)));
 }
 
 #[test]
 fn numbers_have_any_size() {
     let digits = "9".repeat(100_000);
     for number in [
-        "0", "-0", "007", "0x10", "0o17", "0b1", "1_000", "1e999", "-.inf", ".nan", "1.5", "+1",
-        "340282366920938463463374607431768211456", "-9223372036854775809", "1:30", &digits,
-        &format!("0x{digits}"), &format!("0.{digits}"), &format!("1e{digits}"),
+        "0",
+        "-0",
+        "007",
+        "0x10",
+        "0o17",
+        "0b1",
+        "1_000",
+        "1e999",
+        "-.inf",
+        ".nan",
+        "1.5",
+        "+1",
+        "340282366920938463463374607431768211456",
+        "-9223372036854775809",
+        "1:30",
+        &digits,
+        &format!("0x{digits}"),
+        &format!("0.{digits}"),
+        &format!("1e{digits}"),
     ] {
         for key in ["max_body_bytes", "scrape_interval_ms", "shutdown_grace_s", "listen"] {
             judged(&format!("{SMALL}{key}: {number}\n"));
