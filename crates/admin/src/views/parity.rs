@@ -41,7 +41,7 @@ pub(crate) fn parity(pool: &Pool, recent: &[Arc<Decided>]) -> Value {
     for (member, view) in members.iter().zip(&views) {
         of_endpoint(member, view, &mut problems);
     }
-    of_pace(recent, &mut problems);
+    of_pace(&members, recent, &mut problems);
     let problems: Vec<Value> = problems.iter().map(Problem::shown).collect();
     json!({
         "model": pool.model(),
@@ -319,11 +319,15 @@ fn hit_mismatch(view: &EndpointView, found: &mut impl FnMut(&'static str, String
     found(cause, "the engine hits less than its events promise".to_owned(), remedy);
 }
 
-/// Endpoints whose first data takes much longer than that of the others.
-fn of_pace(recent: &[Arc<Decided>], problems: &mut Vec<Problem>) {
+/// Endpoints whose first data takes much longer than that of the others. What left the pool is judged no
+/// more, and judges no other.
+fn of_pace(members: &[Arc<Endpoint>], recent: &[Arc<Decided>], problems: &mut Vec<Problem>) {
+    let names: std::collections::BTreeSet<String> = members.iter().map(|m| m.name()).collect();
     let mut times: std::collections::BTreeMap<&str, Vec<f64>> = std::collections::BTreeMap::new();
     for one in recent {
-        if let (Some(endpoint), Some(ms)) = (&one.endpoint, one.first_data_ms) {
+        if let (Some(endpoint), Some(ms)) = (&one.endpoint, one.first_data_ms)
+            && names.contains(endpoint)
+        {
             times.entry(endpoint).or_default().push(ms);
         }
     }

@@ -220,4 +220,8 @@ async fn a_slow_replica() {
     assert_eq!(fleet.causes().await, is("slow_replica", Some(&sims[2])));
     let words = ["its first data takes ", " ms, that of others ", "`weight`"];
     fleet.is_told("slow_replica", Some(&sims[2]), &words).await;
+    // What left the pool is spoken of no more, though its answers are remembered.
+    let slow = sims[2].url().replace("http://", "");
+    fleet.admin.done("DELETE", &format!("/api/v1/pools/tiny/endpoints/{slow}"), &json!({})).await;
+    fleet.is_sound().await;
 }
