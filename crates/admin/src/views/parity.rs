@@ -322,11 +322,13 @@ fn hit_mismatch(view: &EndpointView, found: &mut impl FnMut(&'static str, String
 /// Endpoints whose first data takes much longer than that of the others. What left the pool is judged no
 /// more, and judges no other.
 fn of_pace(members: &[Arc<Endpoint>], recent: &[Arc<Decided>], problems: &mut Vec<Problem>) {
-    let names: std::collections::BTreeSet<String> = members.iter().map(|m| m.name()).collect();
+    // Answers are noted by the engine's URL, whichever of its ranks they came from.
+    let urls: std::collections::BTreeSet<&str> =
+        members.iter().map(|member| member.url()).collect();
     let mut times: std::collections::BTreeMap<&str, Vec<f64>> = std::collections::BTreeMap::new();
     for one in recent {
         if let (Some(endpoint), Some(ms)) = (&one.endpoint, one.first_data_ms)
-            && names.contains(endpoint)
+            && urls.contains(endpoint.as_str())
         {
             times.entry(endpoint).or_default().push(ms);
         }
