@@ -46,7 +46,7 @@ enum Need {
     Browser,
 }
 
-const CLIENTS: [Client; 7] = [
+const CLIENTS: [Client; 8] = [
     Client { name: "curl", need: Need::Program("curl"), script: "curl.sh" },
     Client { name: "openai-python", need: Need::Python(&["openai"]), script: "openai_client.py" },
     Client { name: "openai-node", need: Need::Node(&["openai"]), script: "openai_client.mjs" },
@@ -56,6 +56,11 @@ const CLIENTS: [Client; 7] = [
         script: "langchain_client.py",
     },
     Client { name: "promtool", need: Need::Program("promtool"), script: "promtool.sh" },
+    Client {
+        name: "schemathesis",
+        need: Need::Python(&["schemathesis"]),
+        script: "schemathesis.py",
+    },
     Client { name: "aiperf", need: Need::Python(&["aiperf"]), script: "aiperf.sh" },
     Client { name: "page", need: Need::Browser, script: "page.mjs" },
 ];
@@ -64,9 +69,10 @@ const USAGE: &str = "usage: cargo xtask check-external [--only NAME[,NAME…]] [
 
 Runs what is not in the repository: clients and a load generator through the gateway over simulated
 engines (curl, openai-python, openai-node, langchain, aiperf), promtool (Debian: `prometheus`) over the
-alert rules, their tests and the page of a live gateway, the status page in a headless Chromium (page;
-its pictures are left in target/external/page), and, where DIR or KVASIR_TOKENIZERS
-names a directory of models, their prompts against recorded ones (prompts).";
+alert rules, their tests and the page of a live gateway, schemathesis over the admin API and its OpenAPI
+document, the status page in a headless Chromium (page; its pictures are left in target/external/page),
+and, where DIR or KVASIR_TOKENIZERS names a directory of models, their prompts against recorded ones
+(prompts).";
 
 /// What was asked for.
 #[derive(Debug, Default, PartialEq, Eq)]

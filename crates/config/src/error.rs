@@ -61,3 +61,21 @@ impl ConfigError {
 fn at(place: &Option<(u64, u64)>) -> String {
     place.map(|(line, column)| format!(":{line}:{column}")).unwrap_or_default()
 }
+
+/// What a message has of its beginning, and at most of its end, where it is too long to be read.
+const SHOWN_BYTES: usize = 2_048;
+
+/// A message that quotes a value of any length, without the middle of it.
+pub(crate) fn bounded(message: String) -> String {
+    if message.len() <= 2 * SHOWN_BYTES {
+        return message;
+    }
+    let boundary = |from: usize| (from..message.len()).find(|at| message.is_char_boundary(*at));
+    let (Some(head), Some(tail)) = (boundary(SHOWN_BYTES), boundary(message.len() - SHOWN_BYTES))
+    else {
+        return message;
+    };
+    let (head, tail) = (&message[..head], &message[tail..]);
+    let left_out = message.len() - head.len() - tail.len();
+    format!("{head} [{left_out} bytes left out] {tail}")
+}

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::admin::AdminConfig;
 use crate::bounds::Wrong;
 use crate::decision_log::DecisionLogConfig;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, bounded};
 use crate::inventory::InventoryConfig;
 use crate::listen_address::ListenAddress;
 use crate::listener::ListenerConfig;
@@ -174,7 +174,7 @@ impl Config {
             file: source.to_owned(),
             place: None,
             key,
-            message,
+            message: bounded(message),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use serde_saphyr::Error;
 
-use crate::error::ConfigError;
+use crate::error::{ConfigError, bounded};
 use crate::places::Places;
 use crate::suggest;
 
@@ -10,7 +10,7 @@ use crate::suggest;
 pub(crate) fn wrong(file: &str, text: &str, error: &Error) -> ConfigError {
     let place = error.location().map(|at| (at.line(), at.column()));
     let bare = error.without_snippet();
-    let message = message(bare);
+    let message = bounded(message(bare));
     let file = file.to_owned();
     // A text that cannot be parsed has no keys.
     let key = place.zip(Places::of(text)).and_then(|(place, places)| places.key_at(place));

@@ -40,7 +40,7 @@ fn kvasirctl() -> &'static Path {
 }
 
 /// A home of its own, with a file of settings that names a gateway; removed when dropped.
-struct Home(PathBuf);
+pub(crate) struct Home(PathBuf);
 
 impl Home {
     fn empty() -> Self {
@@ -53,7 +53,7 @@ impl Home {
     }
 
     /// For this gateway, with the token for changes.
-    fn of(admin: &Admin) -> Self {
+    pub(crate) fn of(admin: &Admin) -> Self {
         let home = Self::empty();
         let text = format!("admin: http://{}\ntoken: {WRITE}\n", admin.addr);
         home.put(".config/kvasir/ctl.yaml", &text, 0o600);
@@ -82,7 +82,7 @@ impl Home {
         command
     }
 
-    async fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) async fn run(&self, args: &[&str]) -> Ran {
         self.finish(self.command(args)).await
     }
 
@@ -119,10 +119,10 @@ impl Drop for Home {
 }
 
 /// How a command ended.
-struct Ran {
-    status: Option<i32>,
-    out: String,
-    err: String,
+pub(crate) struct Ran {
+    pub(crate) status: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Ran {

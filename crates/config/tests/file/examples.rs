@@ -40,7 +40,7 @@ fn every_example_is_sound_linked_and_written_out_the_same() {
 }
 
 /// Whether an error says where.
-fn is_located(error: &ConfigError, text: &str) -> bool {
+pub(crate) fn is_located(error: &ConfigError, text: &str) -> bool {
     let lines = text.lines().count() as u64;
     let within = |place: &Option<(u64, u64)>| {
         place.map_or(text.trim().is_empty(), |(line, _)| (1..=lines + 1).contains(&line))

@@ -8,6 +8,7 @@ mod bounds;
 mod disaggregation;
 mod engine_side;
 mod examples;
+mod hostile;
 mod names;
 mod parse;
 mod schema;

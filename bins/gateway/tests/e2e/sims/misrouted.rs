@@ -1,4 +1,4 @@
-//! Fleets that are routed wrongly: what the gateway says of each is the cause.
+//! Fleets that are routed wrongly: what the gateway and `kvasirctl` say of each is the cause.
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{FAST, Sim};
 use crate::admin::{Admin, started};
+use crate::ctl::Home;
 use crate::harness::{CHAT, COMPLETIONS, ConfigFile, Gateway, Golden, SOON, ids, until};
 
 /// A fleet with something wrong.
@@ -47,6 +48,37 @@ impl Fleet {
             if causes.is_empty() { Err(parity.to_string()) } else { Ok(causes) }
         })
         .await
+    }
+
+    /// What `kvasirctl doctor` and `get parity` print is this cause, of this endpoint, with these
+    /// words of what shows it and what to do.
+    async fn is_told(&self, cause: &str, endpoint: Option<&Sim>, words: &[&str]) {
+        let home = Home::of(&self.admin);
+        let heading = match endpoint {
+            Some(sim) => format!("\n  {cause}  {}\n", sim.url()),
+            None => format!("\n  {cause}\n"),
+        };
+        for (args, status) in [(&["doctor"][..], 1), (&["get", "parity"], 0)] {
+            let ran = home.run(args).await;
+            assert_eq!(ran.status, Some(status), "{args:?}: {}{}", ran.out, ran.err);
+            assert!(ran.out.contains("pool tiny\n"), "{}", ran.out);
+            let Some((_, told)) = ran.out.split_once(&heading) else {
+                panic!("{args:?} does not say {heading:?}: {}", ran.out)
+            };
+            for part in words {
+                assert!(told.contains(part), "{args:?} does not say {part:?}: {}", ran.out);
+            }
+        }
+    }
+
+    /// They say that nothing is wrong.
+    async fn is_sound(&self) {
+        let home = Home::of(&self.admin);
+        let ran = home.run(&["doctor"]).await;
+        assert_eq!((ran.status, &*ran.err), (Some(0), ""), "{}", ran.out);
+        assert!(ran.out.ends_with("1 pool: 0 problems\n"), "{}", ran.out);
+        let ran = home.run(&["get", "parity"]).await;
+        assert!(ran.out.ends_with("no problems\n"), "{}", ran.out);
     }
 }
 
@@ -96,6 +128,8 @@ async fn a_wrong_template() {
         assert_eq!(fleet.gateway.post(CHAT, &body).await.status, 200);
     }
     assert_eq!(fleet.causes().await, is("wrong_template", None));
+    let words = ["than the gateway at `chat` for `tiny`", " answers of ", "chat_template.jinja"];
+    fleet.is_told("wrong_template", None, &words).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -114,6 +148,8 @@ async fn lost_events() {
     fleet.ask(3_900, 150).await;
     fleet.until_trust("partial", 1.0).await;
     assert_eq!(fleet.causes().await, is("lost_events", Some(&sim)));
+    let words = ["partial(lost_batch)", "1 gap,", "0 failed replays", "`replay`"];
+    fleet.is_told("lost_events", Some(&sim), &words).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -138,6 +174,8 @@ async fn a_wrong_block_size() {
     .await;
     let causes = fleet.causes().await;
     assert!(causes.contains(&is("wrong_block_size", Some(&sim))[0]), "{causes:?}");
+    let words = ["blocks of 32 tokens", "metrics say 16", "`events`"];
+    fleet.is_told("wrong_block_size", Some(&sim), &words).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -150,6 +188,8 @@ async fn a_cache_that_is_too_small() {
         fleet.ask(600 * (turn % 6), 150).await;
     }
     assert_eq!(fleet.causes().await, is("full_cache", Some(&sim)));
+    let words = [" % of the blocks it evicts", "more memory for the cache"];
+    fleet.is_told("full_cache", Some(&sim), &words).await;
     // With room for all there is nothing to say.
     let sim = Sim::start(80, FAST).await;
     let fleet = Fleet::of(json!([{"url": sim.url()}]), json!({})).await;
@@ -159,6 +199,7 @@ async fn a_cache_that_is_too_small() {
     }
     let parity = fleet.admin.get("/api/v1/parity").await;
     assert_eq!(parity["pools"][0]["problems"], json!([]));
+    fleet.is_sound().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -177,4 +218,10 @@ async fn a_slow_replica() {
         assert_eq!(fleet.gateway.post(COMPLETIONS, &body).await.status, 200);
     }
     assert_eq!(fleet.causes().await, is("slow_replica", Some(&sims[2])));
+    let words = ["its first data takes ", " ms, that of others ", "`weight`"];
+    fleet.is_told("slow_replica", Some(&sims[2]), &words).await;
+    // What left the pool is spoken of no more, though its answers are remembered.
+    let slow = sims[2].url().replace("http://", "");
+    fleet.admin.done("DELETE", &format!("/api/v1/pools/tiny/endpoints/{slow}"), &json!({})).await;
+    fleet.is_sound().await;
 }
