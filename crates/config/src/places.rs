@@ -11,6 +11,9 @@ use serde_saphyr::{Location, Spanned};
 /// Line and column, both from 1.
 pub(crate) type Place = (u64, u64);
 
+/// Sections in sections. No key is so deep, and each takes a good part of a small stack.
+const DEEPEST: usize = 24;
+
 /// A text of YAML by its keys.
 pub(crate) struct Places(Spanned<Node>);
 
@@ -23,7 +26,9 @@ enum Node {
 impl Places {
     /// Of a text; `None` where it is no YAML.
     pub(crate) fn of(text: &str) -> Option<Self> {
-        serde_saphyr::from_str(text).ok().map(Self)
+        let budget = serde_saphyr::budget! { max_depth: DEEPEST };
+        let options = serde_saphyr::options! { budget: budget };
+        serde_saphyr::from_str_with_options(text, options).ok().map(Self)
     }
 
     /// Where the value of a key is, which is a path such as `pools[0].endpoints[1].url`; of what is not
