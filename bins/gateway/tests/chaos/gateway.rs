@@ -42,7 +42,9 @@ impl Gateway {
         std::thread::spawn(move || {
             let mut found = Some(found);
             for line in stderr.lines().map_while(Result::ok) {
-                if let Some(at) = line.split("address=").nth(1)
+                // Others, such as those of event publishers, are in the log, too.
+                if line.contains("listening")
+                    && let Some(at) = line.split("address=").nth(1)
                     && let Some(found) = found.take()
                 {
                     let _ = found.send(at.split_whitespace().next().unwrap_or_default().to_owned());
