@@ -8,6 +8,7 @@ mod client_keys;
 mod forwarded;
 mod inspect;
 mod lifecycle;
+mod loxilb;
 mod reload;
 mod serve;
 mod signals;

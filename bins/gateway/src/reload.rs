@@ -19,6 +19,7 @@ use crate::admin::Order;
 use crate::args::{ServeArgs, Told};
 use crate::client_keys::{Keyring, Keys};
 use crate::lifecycle::StopTimes;
+use crate::loxilb::Ports;
 use crate::signals::Hangups;
 use crate::start::{Start, laid_over};
 use crate::{admin, client_keys, forwarded, spec};
@@ -44,6 +45,8 @@ pub(crate) struct Reloader {
     keyring: Keyring,
     /// The admin API's tokens, where there is one.
     tokens: Option<Tokens>,
+    /// Ports of rules, where there may be some.
+    ports: Option<Arc<Ports>>,
     orders: mpsc::Receiver<Order>,
     /// The text of the file, as last taken up.
     text: String,
@@ -112,6 +115,7 @@ impl Reloader {
             decision_log: fleet.decision_log,
             keyring,
             tokens: None,
+            ports: None,
             orders,
             text,
             seen: None,
@@ -126,6 +130,11 @@ impl Reloader {
     /// Tells the admin API of tokens that change.
     pub(crate) fn follow_tokens(&mut self, tokens: Tokens) {
         self.tokens = Some(tokens);
+    }
+
+    /// Has the ports of rules follow what is the same at all ports.
+    pub(crate) fn follow_ports(&mut self, ports: Arc<Ports>) {
+        self.ports = Some(ports);
     }
 
     /// How long a stop may take, by what the gateway runs with then.
@@ -295,6 +304,9 @@ impl Reloader {
         let Next { config, overlay, fleet, keys, tokens } = next;
         let (fleet, changes) = self.app.fleet().reload(fleet)?;
         self.app.reload(spec::settings(&config, keys.clone()), fleet);
+        if let Some(ports) = &self.ports {
+            ports.follow(&config, keys.clone());
+        }
         self.keyring = Keyring::new(&config, keys);
         if let Some(known) = &self.tokens {
             known.set(tokens.0.as_deref(), tokens.1.as_deref());

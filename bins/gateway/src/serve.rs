@@ -18,7 +18,7 @@ use crate::lifecycle::{End, StopTimes, until_stopped};
 use crate::reload::Reloader;
 use crate::signals::{Hangups, Stops};
 use crate::start::Start;
-use crate::{admin, spec, telemetry, url_mode};
+use crate::{admin, loxilb, spec, telemetry, url_mode};
 
 /// How long what was cut off may take to say so in the log.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_SPANS: Duration = Duration::from_secs(1);
 
 /// `serve` bounds a stop by itself; the times of the configuration, which may change, are kept here.
-const NO_BOUND: Duration = Duration::from_secs(u32::MAX as u64);
+pub(crate) const NO_BOUND: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// What everything runs on.
 pub(crate) fn runtime() -> Result<Runtime> {
@@ -62,17 +62,34 @@ pub(crate) fn run(runtime: Runtime, hangups: Hangups, start: Start) -> Result<En
             // rather than none.
             Fleet::empty(inventory)
         };
-        let observer = start.recent.clone().map(|recent| Arc::new(Notes(recent)) as Arc<_>);
+        let notes = start.recent.clone().map(|recent| Arc::new(Notes(recent)));
+        let ports = match &start.config.loxilb {
+            Some(settings) => {
+                let (config, keys) = (&start.config, start.keys.clone());
+                Some(loxilb::start(settings, config, keys, notes.clone()).await?)
+            }
+            None => None,
+        };
+        let observer = notes.map(|notes| notes as Arc<_>);
         let app = App::new(settings, fleet, metrics_page).with_spans(spans);
         let app = Arc::new(app.with_observer(observer));
-        let times = control(&app, start, hangups)?;
+        let times = control(&app, start, hangups, ports.clone())?;
         tracing::info!(address = %listener.local_addr()?, "listening");
         let serving = |closed: oneshot::Receiver<()>| {
+            let (begun, closing) = oneshot::channel::<()>();
             let stop = async move {
                 // A sender that is gone means the same.
                 let _ = closed.await;
+                drop(begun);
             };
-            serve(Arc::clone(&app), listener, stop, NO_BOUND)
+            let serving = serve(Arc::clone(&app), listener, stop, NO_BOUND);
+            let ports_end = async move {
+                let _ = closing.await;
+                if let Some(ports) = ports {
+                    ports.close().await;
+                }
+            };
+            async { tokio::join!(serving, ports_end).0 }
         };
         let end = until_stopped(&app, stops, times, serving).await?;
         if end == End::Clean {
@@ -100,6 +117,7 @@ fn control(
     app: &Arc<App>,
     start: Start,
     hangups: Hangups,
+    ports: Option<Arc<loxilb::Ports>>,
 ) -> Result<impl Fn() -> StopTimes + use<>> {
     let (sender, receiver) = admin::orders();
     let (urls, base) = (start.args.urls.clone(), start.base.clone());
@@ -116,6 +134,9 @@ fn control(
         let gateway = Gateway { app, state, orders: sender.clone(), recent };
         reloader.follow_tokens(admin::serve(config, gateway)?);
     }
+    if let Some(ports) = ports {
+        reloader.follow_ports(ports);
+    }
     let times = reloader.stop_times();
     tokio::spawn(reloader.run(hangups, sender));
     Ok(times)
@@ -124,6 +145,7 @@ fn control(
 /// Whether the gateway does not start for what its configuration refers to.
 pub(crate) fn is_bad_config(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ListenError::Tls(_)))
+        || loxilb::is_bad_config(error)
         || matches!(error.downcast_ref(), Some(AdminError::Tls(_) | AdminError::Audit { .. }))
 }
 

@@ -25,6 +25,7 @@ mod fixed;
 mod identity;
 mod inventory;
 mod listener;
+mod loxilb;
 mod model;
 mod overlay;
 mod pool;
@@ -50,6 +51,7 @@ pub use self::error::ConfigError;
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
 pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
+pub use self::loxilb::LoxilbConfig;
 pub use self::model::{Config, LogConfig, LogFormat};
 pub use self::overlay::{
     Change, DEFAULT_TENANT, Dropped, ENDPOINT_KEYS, Overlay, POOL_KEYS, Patch, Refused, RefusedFor,

@@ -12,6 +12,7 @@ use crate::decision_log::DecisionLogConfig;
 use crate::error::ConfigError;
 use crate::inventory::InventoryConfig;
 use crate::listener::ListenerConfig;
+use crate::loxilb::LoxilbConfig;
 use crate::pool::PoolConfig;
 use crate::resilience::{HealthConfig, RetriesConfig};
 use crate::secret::{Secret, SecretSource, Sources};
@@ -75,6 +76,8 @@ pub struct Config {
     pub tracing: Option<TracingConfig>,
     /// The control plane's own port. None by default.
     pub admin: Option<AdminConfig>,
+    /// The port of `LoxiLB`'s API. None by default.
+    pub loxilb: Option<LoxilbConfig>,
     /// Logging.
     pub log: LogConfig,
 }
@@ -128,6 +131,7 @@ impl Default for Config {
             health: HealthConfig::default(),
             tracing: None,
             admin: None,
+            loxilb: None,
             log: LogConfig::default(),
         }
     }

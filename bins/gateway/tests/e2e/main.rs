@@ -25,6 +25,7 @@ mod http2;
 mod inspect;
 mod listener;
 mod live;
+mod loxilb;
 mod metrics;
 mod misses;
 mod names;
