@@ -184,12 +184,12 @@ async fn go_no_go(lox: &Lox, made: &Value, publishers: f64) {
     lox.until_sum("loxilb_kv_subscriber_connected", &[], |seen| seen == publishers).await;
     let before = lox.sum(HITS, &[]).await;
     // Step 1: a cold request fills the inventory.
-    until(SOON, || async {
+    let cold = until(SOON, || async {
         // Refused while its engines are not known, which is no decision.
         let cold = ask(at, "POST", COMPLETIONS, &prompt("tiny", 100)).await;
-        if cold.status == 503 { Err(cold.text()) } else { Ok(assert_eq!(cold.status, 200)) }
-    })
-    .await;
+        if cold.status == 503 { Err(cold.text()) } else { Ok(cold.status) }
+    });
+    assert_eq!(cold.await, 200);
     lox.until_sum("loxilb_pd_kv_blocks", &[("service", &service)], |seen| seen >= 20.0).await;
     assert_eq!(lox.sum(HITS, &[]).await, before, "a cold request is no hit");
     let fallen = "loxilb_pd_kv_tier15_fallthrough_total";
