@@ -6,6 +6,7 @@
 //! with the reason. Never part of `cargo test`.
 
 mod fleet;
+mod page;
 mod prompts;
 mod tools;
 
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use self::fleet::Fleet;
+use self::page::Gateways;
 use self::tools::Tools;
 
 /// What became of one check.
@@ -40,9 +42,11 @@ enum Need {
     Python(&'static [&'static str]),
     /// Packages of npm.
     Node(&'static [&'static str]),
+    /// Chromium, and node to drive it.
+    Browser,
 }
 
-const CLIENTS: [Client; 6] = [
+const CLIENTS: [Client; 7] = [
     Client { name: "curl", need: Need::Program("curl"), script: "curl.sh" },
     Client { name: "openai-python", need: Need::Python(&["openai"]), script: "openai_client.py" },
     Client { name: "openai-node", need: Need::Node(&["openai"]), script: "openai_client.mjs" },
@@ -53,13 +57,15 @@ const CLIENTS: [Client; 6] = [
     },
     Client { name: "promtool", need: Need::Program("promtool"), script: "promtool.sh" },
     Client { name: "aiperf", need: Need::Python(&["aiperf"]), script: "aiperf.sh" },
+    Client { name: "page", need: Need::Browser, script: "page.mjs" },
 ];
 const PROMPTS: &str = "prompts";
 const USAGE: &str = "usage: cargo xtask check-external [--only NAME[,NAME…]] [DIR]
 
 Runs what is not in the repository: clients and a load generator through the gateway over simulated
 engines (curl, openai-python, openai-node, langchain, aiperf), promtool (Debian: `prometheus`) over the
-alert rules, their tests and the page of a live gateway, and, where DIR or KVASIR_TOKENIZERS
+alert rules, their tests and the page of a live gateway, the status page in a headless Chromium (page;
+its pictures are left in target/external/page), and, where DIR or KVASIR_TOKENIZERS
 names a directory of models, their prompts against recorded ones (prompts).";
 
 /// What was asked for.
@@ -112,6 +118,14 @@ fn run(root: &Path, tools: &Tools, fleet: &Fleet, client: &Client) -> Outcome {
         .env("PATH", tools.path(client.name));
     if let Need::Node(_) = client.need {
         command.current_dir(tools.dir());
+    }
+    // Ends with the check.
+    let mut gateways = None;
+    if let Need::Browser = client.need {
+        match Gateways::start(root, tools.dir(), fleet) {
+            Ok(started) => command.envs(gateways.insert(started).environment().iter().cloned()),
+            Err(why) => return Outcome::Failed(why),
+        };
     }
     match command.status() {
         Ok(status) if status.success() => Outcome::Passed,

@@ -8,21 +8,28 @@ use kvasir_config::{AdminConfig, Config, PoolConfig, SCHEMA, Taken};
 use kvasir_proxy::Listener;
 
 use crate::args::{FileArgs, Told};
+use crate::client_keys::Keys;
 use crate::{admin, client_keys, spec, telemetry};
 
 /// Does what `serve` does before it opens anything, and says what it would serve.
 pub(crate) fn check(args: &FileArgs) -> Result<()> {
-    let Told { config, taken, .. } = args.config()?;
-    telemetry::filter(&config.log)?;
-    spec::spans(&config)?;
-    spec::fleet_spec(&config, None)?;
-    Listener::check(&spec::listen_settings(&config))?;
-    let keys = client_keys::load(&config)?;
-    config.admin.as_ref().map(admin::tokens).transpose()?;
+    let Told { config, taken, said } = args.config()?;
+    let keys = referred_to(&config).map_err(|error| said.locate(error))?;
     let file = args.file().map(|file| file.display().to_string()).unwrap_or_default();
     let summary = summary(&config, keys.clients.is_some(), &taken).unwrap_or_default();
     say(&format!("{file}: ok\n{summary}"));
     Ok(())
+}
+
+/// Reads all that a configuration refers to; the keys of clients.
+fn referred_to(config: &Config) -> Result<Keys> {
+    telemetry::filter(&config.log)?;
+    spec::spans(config)?;
+    spec::fleet_spec(config, None)?;
+    Listener::check(&spec::listen_settings(config)?).map_err(spec::unusable_listener)?;
+    let keys = client_keys::load(config)?;
+    config.admin.as_ref().map(admin::check).transpose()?;
+    Ok(keys)
 }
 
 /// The configuration in effect.

@@ -9,10 +9,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use kvasir_compat_loxilb::{
-    Api, Defaults, Gateway, Later, Note, Scope, Server, ServerError, ServerSettings,
-};
-use kvasir_config::{Config, EngineUrl, LoxilbConfig, PoolConfig};
+use kvasir_compat_loxilb::{Api, Defaults, Gateway, Later, Note, Scope, Server, ServerSettings};
+use kvasir_config::{Config, EngineUrl, PoolConfig};
 use kvasir_fleet::Fleet;
 use kvasir_inventory::Inventory;
 use kvasir_kv_hash::KeySpace;
@@ -22,8 +20,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::admin::Notes;
+use crate::bad_key::wrong;
 use crate::client_keys::Keys;
 use crate::serve::NO_BOUND;
+use crate::start::Start;
 use crate::{spec, url_mode};
 
 /// Where the reference has its tokenizers.
@@ -69,13 +69,13 @@ impl Drop for Port {
     }
 }
 
-/// Serves the API and the rules that were kept, in tasks of their own.
-pub(crate) async fn start(
-    settings: &LoxilbConfig,
-    config: &Config,
-    keys: Keys,
-    notes: Option<Arc<Notes>>,
-) -> Result<Arc<Ports>> {
+/// Serves the API and the rules that were kept, in tasks of their own; `None` where the configuration has
+/// no such section.
+pub(crate) async fn start(start: &Start) -> Result<Option<Arc<Ports>>> {
+    let config = &start.next.config;
+    let Some(settings) = &config.loxilb else { return Ok(None) };
+    let keys = start.next.secrets.keys.clone();
+    let notes = start.recent.clone().map(|recent| Arc::new(Notes(recent)));
     let ports = Arc::new_cyclic(|this| Ports {
         common: Mutex::new(Common { config: config.clone(), keys }),
         open: Mutex::default(),
@@ -84,7 +84,7 @@ pub(crate) async fn start(
         this: Weak::clone(this),
     });
     let token = settings.token_source().map(|source| source.read_token("loxilb.token"));
-    let token = token.transpose().map_err(|why| anyhow!(why))?;
+    let token = token.transpose().map_err(wrong)?;
     let tokenizers = || Some(PathBuf::from(TOKENIZERS)).filter(|path| path.is_dir());
     let defaults = Defaults {
         tokenizer_dir: settings.tokenizer_dir.clone().or_else(tokenizers),
@@ -108,12 +108,7 @@ pub(crate) async fn start(
             tracing::error!(%error, "LoxiLB's API is gone");
         }
     });
-    Ok(ports)
-}
-
-/// Whether the gateway does not start for what its configuration refers to.
-pub(crate) fn is_bad_config(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(ServerError::Tls(_)))
+    Ok(Some(ports))
 }
 
 impl Ports {
@@ -280,12 +275,15 @@ impl Port {
 
 /// At the rules' address or, where that is not this machine's, at the configured one.
 fn bind(config: &Config, scope: &Scope) -> Result<Listener> {
-    let at = |address| spec::listen_settings(&Config { listen: address, ..config.clone() });
-    let bound = match Listener::bind(&at(scope.at)) {
+    let at = |address: SocketAddr| {
+        let config = Config { listen: address.into(), ..config.clone() };
+        anyhow::Ok(Listener::bind(&spec::listen_settings(&config)?))
+    };
+    let bound = match at(scope.at)? {
         Err(ListenError::Bind { source, .. })
             if source.kind() == io::ErrorKind::AddrNotAvailable =>
         {
-            Listener::bind(&at(SocketAddr::new(scope.otherwise, scope.at.port())))
+            at(SocketAddr::new(scope.otherwise, scope.at.port()))?
         }
         bound => bound,
     };

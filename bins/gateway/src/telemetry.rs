@@ -3,19 +3,19 @@
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use kvasir_config::{LogConfig, LogFormat};
 use kvasir_metrics::{Family, Kind};
 use kvasir_proxy::MetricsPage;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::runtime::Handle;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+
+use crate::bad_key::bad_key;
 
 /// How often recorded samples are folded.
 const UPKEEP: Duration = Duration::from_secs(5);
-
-/// The variable that wins over `log.level`.
-const LEVEL: &str = "KVASIR_LOG_LEVEL";
 
 /// Starts logging to standard error. `RUST_LOG` wins over the configuration.
 pub(crate) fn start_logging(config: &LogConfig) -> Result<()> {
@@ -35,12 +35,18 @@ pub(crate) fn start_logging(config: &LogConfig) -> Result<()> {
 pub(crate) fn filter(config: &LogConfig) -> Result<EnvFilter> {
     let level = config.level.as_deref().unwrap_or("info");
     match std::env::var("RUST_LOG") {
-        Ok(text) => EnvFilter::try_new(text).context("RUST_LOG"),
-        Err(_) => {
-            let is_set = std::env::var(LEVEL).is_ok_and(|level| !level.trim().is_empty());
-            EnvFilter::try_new(level).context(if is_set { LEVEL } else { "log.level" })
-        }
+        Ok(text) => EnvFilter::try_new(&text)
+            .map_err(|error| anyhow!("RUST_LOG: {}", no_filter(&text, &error))),
+        Err(_) => EnvFilter::try_new(level)
+            .map_err(|error| bad_key("log.level", no_filter(level, &error))),
     }
+}
+
+/// The library says the same sentence twice.
+fn no_filter(text: &str, error: &ParseError) -> String {
+    let why = error.to_string();
+    let why = why.trim_start_matches("error parsing level filter: ");
+    format!("`{text}` is no filter such as `info` or `info,kvasir_fleet=debug`: {why}")
 }
 
 /// Installs the recorder of the process-wide metric families and returns it.

@@ -91,7 +91,7 @@ fn group(pool: &PoolConfig, look: &LookArgs) -> Result<Group> {
 
 fn headers(pool: &PoolConfig) -> Result<HeaderMap> {
     let mut headers = HeaderMap::new();
-    if let Some(key) = pool.resolve_api_key().map_err(|why| anyhow!(why))? {
+    if let Some(key) = pool.resolve_api_key().map_err(|(key, why)| anyhow!("{key}: {why}"))? {
         let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
             .context("the API key is no header value")?;
         value.set_sensitive(true);

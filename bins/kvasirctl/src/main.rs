@@ -27,6 +27,7 @@ mod simulate;
 mod stop;
 mod table;
 mod tokenize;
+mod usage;
 mod watch;
 
 use std::future::Future;
@@ -41,6 +42,8 @@ use tracing_subscriber::EnvFilter;
 use crate::args::{Args, Command, CompletionsArgs};
 use crate::change::State;
 
+/// What clap itself ends with.
+const BAD_USAGE: u8 = 2;
 /// What a shell takes for "ended by SIGINT".
 const INTERRUPTED: u8 = 130;
 /// How long the runtime may take to end what still runs when everything is done.
@@ -94,7 +97,7 @@ fn main() -> ExitCode {
         Ok(Ended::Status(status)) => ExitCode::from(status),
         Err(error) => {
             say(&format!("{error:#}"));
-            ExitCode::FAILURE
+            if usage::is_usage(&error) { ExitCode::from(BAD_USAGE) } else { ExitCode::FAILURE }
         }
     }
 }

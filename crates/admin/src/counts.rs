@@ -12,11 +12,6 @@ use crate::routes::Route;
 /// Methods and paths that are in no route.
 const NONE: &str = "none";
 
-/// An alert on the first lost line needs to have seen that there was none.
-pub(crate) fn from_zero() {
-    metrics::counter!("kvasir_admin_audit_dropped_total").increment(0);
-}
-
 /// A request was answered.
 pub(crate) fn answered(route: Option<&'static Route>, status: StatusCode, began: Instant) {
     let (path, method) = route.map_or((NONE, NONE), |route| (route.path, route.method));

@@ -25,7 +25,7 @@ enum Outcome {
     Complete,
     /// We answered with an error of our own.
     Refused(&'static str, Fault),
-    /// The engine did not complete its answer.
+    /// An answer had begun and was not completed.
     Broken(Break),
 }
 
@@ -45,7 +45,7 @@ impl Outcome {
             Self::Complete => None,
             Self::ClientLeft => Some(Fault::Client),
             Self::Refused(_, fault) => Some(fault),
-            Self::Broken(_) => Some(Fault::Engine),
+            Self::Broken(why) => Some(why.fault()),
         }
     }
 }
@@ -178,7 +178,7 @@ impl AccessLog {
         self.request_id.to_str().ok()
     }
 
-    /// The engine's answer had begun and was not completed.
+    /// An answer had begun and was not completed.
     pub(crate) fn broke(&mut self, why: Break) {
         self.outcome = Outcome::Broken(why);
     }

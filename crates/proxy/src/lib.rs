@@ -26,6 +26,7 @@ mod keys;
 mod listen;
 mod local_routes;
 mod model_families;
+mod moment;
 mod observer;
 mod owners;
 mod parity;

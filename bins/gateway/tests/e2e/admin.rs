@@ -1,6 +1,9 @@
 //! The admin API of a running gateway.
 
+mod audit;
 mod changes;
+mod connections;
+mod page;
 mod reads;
 mod roles;
 mod routing;

@@ -34,12 +34,12 @@ fn every_example_passes() {
 #[test]
 fn what_serve_would_refuse_check_refuses() {
     for (text, wanted) in [
-        ("polcies: 1\n", "FILE:1:1: unknown field `polcies`"),
+        ("polcies: 1\n", "FILE:1:1: unknown key `polcies`"),
         ("{}", "FILE: pools: at least one"),
         ("api_keys_file: /nonexistent/keys\n", "api_keys_file: /nonexistent/keys"),
         (
             "decision_headers_token_env: KVASIR_E2E_UNSET\n",
-            "decision_headers_token_env: KVASIR_E2E",
+            "decision_headers_token_env: `KVASIR_E2E",
         ),
         ("admin: {write_token_file: /nonexistent/t}\n", "admin.write_token_file: /nonexistent/t"),
         ("listener: {tls: {cert_file: /nonexistent/c, key_file: k}}\n", "/nonexistent/c"),

@@ -26,6 +26,7 @@ mod inspect;
 mod listener;
 mod live;
 mod loxilb;
+mod malformed;
 mod metrics;
 mod misses;
 mod names;

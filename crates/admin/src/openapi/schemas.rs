@@ -70,11 +70,19 @@ fn errors() -> Named {
         "properties": {"code": text(), "message": text(), "field": text()},
         "required": ["code", "message"],
     });
+    let left_out = object(&[("time", text()), ("change", text()), ("value", json!({}))]);
+    let reloaded = object(&[
+        ("reloaded", flag()),
+        ("persisted", flag()),
+        ("changes", text()),
+        ("dropped", list(&left_out)),
+    ]);
     vec![
         ("Error", object(&[("error", error)])),
         ("Health", object(&[("status", text())])),
         ("Deleted", object(&[("deleted", flag()), ("persisted", flag()), ("changes", text())])),
-        ("Reloaded", object(&[("reloaded", flag()), ("persisted", flag()), ("changes", text())])),
+        ("Reloaded", reloaded),
+        ("Dropped", object(&[("dropped", list(&left_out))])),
     ]
 }
 
@@ -128,6 +136,7 @@ fn fleet() -> Named {
         ),
         ("origin", json!({"enum": ["file", "admin"]})),
         ("patched", list(&text())),
+        ("ignored", list(&text())),
     ]);
     let pool = object(&[
         ("model", text()),
@@ -138,6 +147,7 @@ fn fleet() -> Named {
         ("why_not_ready", text_or_null()),
         ("origin", json!({"enum": ["file", "admin"]})),
         ("patched", list(&text())),
+        ("ignored", list(&text())),
         ("endpoints", list(&named("Endpoint"))),
         ("routing", or_null(&named("Routing"))),
     ]);
@@ -278,6 +288,7 @@ fn reports() -> Named {
         ("by_decision", json!({"type": "object"})),
     ]);
     vec![
+        ("Timeline", timeline()),
         ("Stats", object(&stats)),
         ("Decisions", object(&[("decisions", list(&decision))])),
         ("Parity", object(&[("ok", flag()), ("pools", list(&parity))])),
@@ -321,4 +332,34 @@ fn reports() -> Named {
             ]),
         ),
     ]
+}
+
+/// Steps of the last half hour.
+fn timeline() -> Value {
+    let times = || {
+        let number = || json!({"type": "number"});
+        or_null(&object(&[("count", count()), ("p50", number()), ("p95", number())]))
+    };
+    let judged = object(&[
+        ("requests", count()),
+        ("prompt_tokens", count()),
+        ("predicted_cached_tokens", count()),
+        ("reported_cached_tokens", count()),
+    ]);
+    let step = object(&[
+        ("start_unix_s", count()),
+        ("requests", count()),
+        ("failed", count()),
+        ("prompt_tokens", count()),
+        ("predicted_cached_tokens", count()),
+        ("judged", judged),
+        ("first_data_ms", times()),
+        ("total_ms", times()),
+    ]);
+    object(&[
+        ("now_unix_s", count()),
+        ("step_s", count()),
+        ("kept_s", count()),
+        ("steps", list(&step)),
+    ])
 }

@@ -97,7 +97,7 @@ pub(super) const VARIABLES: [Variable; 14] = [
         set: |config, text| {
             let seconds: u64 = parsed(text)?;
             let ms = seconds.checked_mul(1000).filter(|ms| (1..=HOUR_MS).contains(ms));
-            let ms = ms.ok_or_else(|| format!("must be 1 to {}", HOUR_MS / 1000))?;
+            let ms = ms.ok_or_else(|| format!("must be from 1 to {}", HOUR_MS / 1000))?;
             let mut effect = Effect::Nothing("no pool splits requests");
             for pool in &mut config.pools {
                 if pool.splits().is_some() {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Patch;
 use crate::bounds::Wrong;
-use crate::endpoint::EndpointConfig;
+use crate::endpoint::{EndpointConfig, EngineUrl};
 use crate::model::Config;
 use crate::pool::PoolConfig;
 
@@ -15,6 +15,15 @@ pub const POOL_KEYS: [&str; 7] =
 
 /// The keys of an endpoint that can be changed.
 pub const ENDPOINT_KEYS: [&str; 4] = ["weight", "state", "role", "group"];
+
+/// Those of them that an engine has once, whichever pools it is in.
+pub(super) const ENGINE_KEYS: [&str; 3] = ["weight", "state", "role"];
+
+/// Host and port as [`EngineUrl`] writes them; what is no engine's address stays as it is.
+pub(super) fn authority(name: &str) -> String {
+    let url: Result<EngineUrl, String> = format!("http://{name}").parse();
+    url.map_or_else(|_| name.to_owned(), |url| url.authority().to_string())
+}
 
 /// Takes new values over into a patch; `null` takes a value out of it.
 pub(super) fn merge(into: &mut Patch, new: &Patch) {
@@ -42,26 +51,32 @@ pub(super) fn set_pool(pool: &mut PoolConfig, key: &str, value: &Value) -> Resul
     Ok(())
 }
 
-/// Sets one key of an endpoint. What an engine has once is set wherever the engine is mentioned.
+/// Sets one key of an endpoint that its pool says for itself.
 pub(super) fn set_endpoint(
-    config: &mut Config,
-    (pool, endpoint): (usize, usize),
+    endpoint: &mut EndpointConfig,
     key: &str,
     value: &Value,
 ) -> Result<(), Wrong> {
-    if key == "group" {
-        let found = config.pools.get_mut(pool).and_then(|pool| pool.endpoints.get_mut(endpoint));
-        if let Some(found) = found {
-            found.group = read(key, value)?;
-        }
-        return Ok(());
+    match key {
+        "group" => endpoint.group = read(key, value)?,
+        _ => return Err(no_key(key, &ENDPOINT_KEYS)),
     }
-    let named = config.pools.get(pool).and_then(|pool| pool.endpoints.get(endpoint));
-    let Some(authority) = named.map(|endpoint| endpoint.url.authority().clone()) else {
-        return Ok(());
-    };
+    Ok(())
+}
+
+/// Sets one key that an engine has once, wherever the engine is mentioned.
+pub(super) fn set_engine(
+    config: &mut Config,
+    engine: &str,
+    key: &str,
+    value: &Value,
+) -> Result<(), Wrong> {
     let all = config.pools.iter_mut().flat_map(|pool| &mut pool.endpoints);
-    for mention in all.filter(|endpoint| *endpoint.url.authority() == authority) {
+    let mut mentions = all.filter(|one| one.url.authority().as_str() == engine).peekable();
+    if mentions.peek().is_none() {
+        return Err((key.to_owned(), "no pool has this engine".to_owned()));
+    }
+    for mention in mentions {
         match key {
             "weight" => mention.weight = read(key, value)?,
             "state" => mention.state = read(key, value)?,
@@ -122,6 +137,6 @@ fn read<T: DeserializeOwned>(key: &str, value: &Value) -> Result<T, Wrong> {
     T::deserialize(value).map_err(|error| (key.to_owned(), error.to_string()))
 }
 
-fn no_key(key: &str, known: &[&str]) -> Wrong {
+pub(super) fn no_key(key: &str, known: &[&str]) -> Wrong {
     (key.to_owned(), format!("cannot be changed; what can: {}", known.join(", ")))
 }

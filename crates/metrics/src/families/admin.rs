@@ -33,8 +33,19 @@ pub(super) const GROUP: Group = Group {
         gauge("kvasir_admin_connections", &[], "Connections to the admin port that are open."),
         counter(
             "kvasir_admin_audit_dropped_total",
+            &[Label::of("reason", &["queue_full", "rate", "disk"])],
+            "Lines missing in the audit. `disk`: its file cannot be written; `queue_full`: the disk is too slow (lines of changes are in the log); `rate`: refused \
+             requests beyond 50 in 10 s, which the audit counts.",
+        ),
+        counter(
+            "kvasir_admin_tls_reloads_total",
+            &[Label::of("result", &["ok", "failed"])],
+            "Changed certificate files of the admin port that were taken up, or could not be used.",
+        ),
+        gauge(
+            "kvasir_admin_tls_stale",
             &[],
-            "Lines of the audit that could not be written to its file. Each is an error in the log, with the line.",
+            "1 while the admin port's files of certificates are not what is in use.",
         ),
     ],
 };

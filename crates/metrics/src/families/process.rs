@@ -22,6 +22,16 @@ pub(super) const GROUP: Group = Group {
             &[],
             "1 while the configuration file was refused: what is in effect is older, and the next start would fail.",
         ),
+        counter(
+            "kvasir_config_changes_dropped_total",
+            &[],
+            "Changes made through the [admin API](admin-api.md#what-a-change-is) that a configuration left no place for; `/api/v1/config/dropped` has them.",
+        ),
+        counter(
+            "kvasir_config_panics_total",
+            &[],
+            "Configurations and changes whose taking up broke off: what is in effect may be a part of one until a restart.",
+        ),
         gauge(
             "kvasir_runtime_tasks",
             &[],

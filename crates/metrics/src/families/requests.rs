@@ -76,9 +76,15 @@ pub(super) const GROUP: Group = Group {
         ),
         counter(
             "kvasir_streams_broken_total",
-            &[MODEL, Label::of("cause", &["broke", "idle_timeout", "request_timeout", "no_done"])],
+            &[
+                MODEL,
+                Label::of(
+                    "cause",
+                    &["broke", "idle_timeout", "request_timeout", "no_done", "stopping"],
+                ),
+            ],
             "Answers that had begun and were [not completed](configuration.md#answers-that-break). `no_done`: the engine ended \
-             a stream in good order without the event that ends an answer.",
+             a stream in good order without the event that ends an answer; `stopping`: the time of a [stop](operations.md#stopping) was over.",
         ),
     ],
 };

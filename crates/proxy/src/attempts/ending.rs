@@ -12,7 +12,7 @@ impl Tries<'_> {
     pub(super) async fn whole(&mut self, mut answered: Answered) -> Result<Answered, Refusal> {
         let idle = answered.pool.timeouts().idle;
         let Err(incomplete) = whole::complete(&mut answered, idle, self.deadline).await else {
-            answered.merge_whole(&self.app.reader_permits).await;
+            answered.merge_whole(&self.app.permits.readers).await;
             return Ok(answered);
         };
         if let Some(reservation) = &mut answered.reservation {

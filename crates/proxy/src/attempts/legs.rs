@@ -180,7 +180,7 @@ impl Tries<'_> {
         let length = answer.len();
         let read = answer.clone();
         let read = move || split::prefilled(protocol, &read);
-        let prefilled = reading::on(&self.app.reader_permits, length, read).await;
+        let prefilled = reading::on(&self.app.permits.readers, length, read).await;
         let prefilled = prefilled.unwrap_or_else(Prefilled::nothing);
         let terms = Terms { lease: settings.lease, protocol, room, sent: began };
         Some(self.computed((head, &answer, prefilled), reservation, decision, terms))
@@ -241,7 +241,7 @@ impl Tries<'_> {
     ) -> Option<Bytes> {
         let request = Arc::clone(self.plan.request().as_ref().ok()?);
         let length = request.len();
-        reading::on(&self.app.reader_permits, length, move || make(&request)).await.flatten()
+        reading::on(&self.app.permits.readers, length, move || make(&request)).await.flatten()
     }
 
     /// The decode leg. What was handed over stays for another one where this engine certainly did

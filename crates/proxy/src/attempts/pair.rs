@@ -60,60 +60,98 @@ impl Tries<'_> {
         let (companion, mut end) = Companion::send(sending, prefill, room);
         self.begin(&Arc::clone(decode.endpoint()), &decision, Some(Leg::Decode));
         let first = self.first(&mut decode, &body, &mut end, settings).await;
-        let (begun, computed) = match first {
-            First::Decode(begun, computed) => (*begun, computed),
+        match first {
             First::Prefill(end) => {
                 drop((companion, decode));
                 self.abort(Leg::Decode);
-                return self.prefill_ended(at, end, decision, began.elapsed()).await;
+                self.prefill_ended(at, end, decision, began.elapsed()).await
             }
-        };
-        let started = match begun {
-            Ok(started) => started,
-            Err(failure) => {
-                drop(companion);
-                let endpoint = Arc::clone(decode.endpoint());
-                // Whoever cannot be connected to, is gone by itself.
-                let is_its_own = computed || failure.phase().is_connect();
-                if is_its_own {
-                    self.fault(&mut decode, &failure);
+            First::Decode(begun, computed) => match *begun {
+                Ok(started) if started.head.status.is_success() => {
+                    self.decode_begun(started, decode, decision, (companion, &at, began)).await
                 }
-                self.leg_failed(Arc::clone(&endpoint), &failure, began.elapsed(), Leg::Decode);
-                self.abort(Leg::Prefill);
-                if !is_its_own {
-                    decode.could_not_fetch_from(&at);
-                    self.suspect(&at, &endpoint);
+                Ok(started) => {
+                    drop(companion);
+                    self.decode_said_no(started, decode, decision, (computed, &at)).await
                 }
-                return None;
-            }
-        };
-        decode.endpoint().mark_reachable();
-        if let Some(trace) = &mut self.log.trace {
-            trace.answered(started.head.status.as_u16());
+                Err(failure) => {
+                    drop(companion);
+                    self.decode_failed(&failure, decode, (computed, &at), began.elapsed());
+                    None
+                }
+            },
         }
-        if !started.head.status.is_success() {
-            drop(companion);
-            self.abort(Leg::Prefill);
-            if computed || !started.head.status.is_server_error() {
-                return self.answered(started, decode, decision).await;
-            }
-            decode.could_not_fetch_from(&at);
-            let endpoint = Arc::clone(decode.endpoint());
-            let Started { head, first, rest } = started;
-            let begun = (head, first, Some(rest));
-            let answered = self.passed_on(begun, decode, decision).await;
-            if answered.is_none() {
-                self.suspect(&at, &endpoint);
-            }
-            return answered;
-        }
+    }
+
+    /// The decode leg is answered; its prefill leg ends with the answer.
+    async fn decode_begun(
+        &mut self,
+        started: Started,
+        decode: Reservation,
+        decision: Decision,
+        (companion, prefill, began): (Companion, &Arc<Endpoint>, Instant),
+    ) -> Option<Answered> {
+        self.note_decode(&started, &decode);
         if !split::begins_with_error(&started) {
             Leg::Decode.took(began, is_event_stream(&started.head));
-            decode.has_fetched_from(&at);
+            decode.has_fetched_from(prefill);
         }
         let mut answered = self.answered(started, decode, decision).await?;
         answered.ride = Some(Ride { details: None, both: Some(companion) });
         Some(answered)
+    }
+
+    /// The decode leg is answered with an error. Where its prompt was not computed by then, either engine
+    /// may be why.
+    async fn decode_said_no(
+        &mut self,
+        started: Started,
+        decode: Reservation,
+        decision: Decision,
+        (computed, prefill): (bool, &Arc<Endpoint>),
+    ) -> Option<Answered> {
+        self.note_decode(&started, &decode);
+        self.abort(Leg::Prefill);
+        if computed || !started.head.status.is_server_error() {
+            return self.answered(started, decode, decision).await;
+        }
+        decode.could_not_fetch_from(prefill);
+        let endpoint = Arc::clone(decode.endpoint());
+        let Started { head, first, rest } = started;
+        let answered = self.passed_on((head, first, Some(rest)), decode, decision).await;
+        if answered.is_none() {
+            self.suspect(prefill, &endpoint);
+        }
+        answered
+    }
+
+    fn note_decode(&mut self, started: &Started, decode: &Reservation) {
+        decode.endpoint().mark_reachable();
+        if let Some(trace) = &mut self.log.trace {
+            trace.answered(started.head.status.as_u16());
+        }
+    }
+
+    /// The decode leg failed before it was answered.
+    fn decode_failed(
+        &mut self,
+        failure: &Failure,
+        mut decode: Reservation,
+        (computed, prefill): (bool, &Arc<Endpoint>),
+        after: Duration,
+    ) {
+        let endpoint = Arc::clone(decode.endpoint());
+        // Whoever cannot be connected to, is gone by itself.
+        let is_its_own = computed || failure.phase().is_connect();
+        if is_its_own {
+            self.fault(&mut decode, failure);
+        }
+        self.leg_failed(Arc::clone(&endpoint), failure, after, Leg::Decode);
+        self.abort(Leg::Prefill);
+        if !is_its_own {
+            decode.could_not_fetch_from(prefill);
+            self.suspect(prefill, &endpoint);
+        }
     }
 
     /// Waits for the decode leg's first data, or for what ends the pair before.
