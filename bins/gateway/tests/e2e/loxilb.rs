@@ -3,6 +3,7 @@
 
 mod rules;
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use kvasir_engine_sim::server::{PdConfig, PdRole, SimServer, SimServerConfig};
@@ -117,6 +118,7 @@ impl Engines {
                 listen: SocketAddr::from((ip, http)),
                 events: Some(format!("tcp://{ip}:{zmq}")),
                 replay: None,
+                faults: true,
                 ..SimServerConfig::default()
             };
             servers.push(SimServer::start(config).await.unwrap());
@@ -216,7 +218,12 @@ async fn go_no_go(lox: &Lox, made: &Value, publishers: f64) {
     let blocks = dump["blocks"].as_array().unwrap();
     assert!(blocks.len() >= 20, "{dump}");
     assert_eq!(dump["total"], blocks.len());
-    assert!(blocks.iter().all(|block| block["hash_uint64"].as_u64().is_some()));
+    // To the digit what the engine holds.
+    let shown: BTreeSet<String> = blocks.iter().map(|one| one["hash_uint64"].to_string()).collect();
+    let state = ask(backend.parse().unwrap(), "GET", "/sim/state", &Value::Null).await.json();
+    let held = state["ranks"][0]["cached_blocks"].as_array().unwrap();
+    let held: BTreeSet<String> = held.iter().map(|hash| hash.as_str().unwrap().into()).collect();
+    assert_eq!(shown, held);
 }
 
 #[tokio::test]
