@@ -10,6 +10,7 @@ mod client_keys;
 mod forwarded;
 mod inspect;
 mod lifecycle;
+mod loxilb;
 mod next;
 mod reload;
 mod serve;

@@ -24,6 +24,7 @@ use crate::admin::Order;
 use crate::args::{ServeArgs, Told};
 use crate::client_keys::Keyring;
 use crate::lifecycle::StopTimes;
+use crate::loxilb::Ports;
 use crate::next::{Next, Secrets};
 use crate::signals::Hangups;
 use crate::start::Start;
@@ -52,6 +53,8 @@ pub(crate) struct Reloader {
     keyring: Keyring,
     /// The admin API's tokens, where there is one.
     tokens: Option<Tokens>,
+    /// Ports of rules, where there may be some.
+    ports: Option<Arc<Ports>>,
     orders: mpsc::Receiver<Order>,
     /// The text of the file, as last taken up.
     text: String,
@@ -92,6 +95,7 @@ impl Reloader {
             secrets,
             keyring,
             tokens: None,
+            ports: None,
             orders,
             text,
             seen: None,
@@ -106,6 +110,11 @@ impl Reloader {
     /// Tells the admin API of tokens that change.
     pub(crate) fn follow_tokens(&mut self, tokens: Tokens) {
         self.tokens = Some(tokens);
+    }
+
+    /// Has the ports of rules follow what is the same at all ports.
+    pub(crate) fn follow_ports(&mut self, ports: Arc<Ports>) {
+        self.ports = Some(ports);
     }
 
     /// How long a stop may take, by what the gateway runs with then.
@@ -307,6 +316,9 @@ impl Reloader {
     fn put_into_effect(&mut self, next: Next, aside: Arc<Aside>) -> Result<Changes> {
         let Next { config, overlay, fleet, secrets, dropped: _ } = next;
         let (fleet, changes) = self.app.fleet().reload(fleet)?;
+        if let Some(ports) = &self.ports {
+            ports.follow(&config, secrets.keys.clone());
+        }
         self.app.reload(spec::settings(&config, secrets.keys), fleet);
         self.state.store(Arc::new(State::of(config, overlay, aside)));
         Ok(changes)

@@ -17,7 +17,7 @@ use crate::lifecycle::{End, StopTimes, until_stopped};
 use crate::reload::Reloader;
 use crate::signals::{Hangups, Stops};
 use crate::start::Start;
-use crate::{admin, spec, telemetry, url_mode};
+use crate::{admin, loxilb, spec, telemetry, url_mode};
 
 /// How long what was cut off may take to say so in the log.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_SPANS: Duration = Duration::from_secs(1);
 
 /// `serve` bounds a stop by itself; the times of the configuration, which may change, are kept here.
-const NO_BOUND: Duration = Duration::from_secs(u32::MAX as u64);
+pub(crate) const NO_BOUND: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// What everything runs on.
 pub(crate) fn runtime() -> Result<Runtime> {
@@ -67,14 +67,24 @@ async fn served(hangups: Hangups, start: Start) -> Result<End> {
         tokio::spawn(watching);
     }
     let app = app(&start, metrics_page)?;
-    let times = control(&app, start, hangups)?;
+    let ports = loxilb::start(&start).await?;
+    let times = control(&app, start, hangups, ports.clone())?;
     tracing::info!(address = %listener.local_addr()?, "listening");
     let serving = |closed: oneshot::Receiver<()>| {
+        let (begun, closing) = oneshot::channel::<()>();
         let stop = async move {
             // A sender that is gone means the same.
             let _ = closed.await;
+            drop(begun);
         };
-        serve(Arc::clone(&app), listener, stop, NO_BOUND)
+        let serving = serve(Arc::clone(&app), listener, stop, NO_BOUND);
+        let ports_end = async move {
+            let _ = closing.await;
+            if let Some(ports) = ports {
+                ports.close().await;
+            }
+        };
+        async { tokio::join!(serving, ports_end).0 }
     };
     let end = until_stopped(&app, stops, times, serving).await?;
     if end == End::Clean {
@@ -107,6 +117,7 @@ fn control(
     app: &Arc<App>,
     start: Start,
     hangups: Hangups,
+    ports: Option<Arc<loxilb::Ports>>,
 ) -> Result<impl Fn() -> StopTimes + use<>> {
     let (sender, receiver) = admin::orders();
     let (urls, base) = (start.args.urls.clone(), start.base.clone());
@@ -123,6 +134,9 @@ fn control(
         let (app, state) = (Arc::clone(app), reloader.state());
         let gateway = Gateway { app, state, orders: sender.clone(), recent };
         reloader.follow_tokens(admin::serve(config, admin_tokens, gateway)?);
+    }
+    if let Some(ports) = ports {
+        reloader.follow_ports(ports);
     }
     let times = reloader.stop_times();
     tokio::spawn(reloader.run(hangups, sender));

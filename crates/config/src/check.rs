@@ -7,6 +7,7 @@ use http::uri::Authority;
 
 use crate::bounds::{DAY_S, HOUR_MS, MOST_BODY_BYTES, Wrong, within};
 use crate::endpoint::EndpointConfig;
+use crate::loxilb::LoxilbConfig;
 use crate::model::Config;
 use crate::pool::PoolConfig;
 
@@ -46,7 +47,8 @@ impl Config {
     /// # Errors
     /// If not: the key, as a path such as `pools[0].endpoints[1].url`, and what is wrong with it.
     pub fn check(&self) -> Result<(), (String, String)> {
-        if self.pools.is_empty() {
+        // Rules bring pools of their own.
+        if self.pools.is_empty() && self.loxilb.is_none() {
             return Err(("pools".to_owned(), "at least one pool is needed".to_owned()));
         }
         within("max_body_bytes", &self.max_body_bytes, &1, &MOST_BODY_BYTES)?;
@@ -60,6 +62,7 @@ impl Config {
         self.check_client_keys()?;
         self.check_decision_headers_token()?;
         self.check_admin()?;
+        self.loxilb.as_ref().map_or(Ok(()), LoxilbConfig::check).map_err(at("loxilb"))?;
         self.retries.check().map_err(at("retries"))?;
         self.health.check().map_err(at("health"))?;
         if self.log.level.as_ref().is_some_and(|level| level.trim().is_empty()) {

@@ -26,6 +26,7 @@ mod identity;
 mod inventory;
 mod listen_address;
 mod listener;
+mod loxilb;
 mod model;
 mod overlay;
 mod places;
@@ -54,6 +55,7 @@ pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
 pub use self::listen_address::ListenAddress;
 pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
+pub use self::loxilb::LoxilbConfig;
 pub use self::model::{Config, LogConfig, LogFormat};
 pub use self::overlay::{
     Change, DEFAULT_TENANT, Dropped, ENDPOINT_KEYS, Fitted, Overlay, POOL_KEYS, Patch, Refused,

@@ -13,6 +13,7 @@ use crate::error::{ConfigError, bounded};
 use crate::inventory::InventoryConfig;
 use crate::listen_address::ListenAddress;
 use crate::listener::ListenerConfig;
+use crate::loxilb::LoxilbConfig;
 use crate::pool::PoolConfig;
 use crate::resilience::{HealthConfig, RetriesConfig};
 use crate::secret::{Secret, SecretSource, Sources};
@@ -76,6 +77,8 @@ pub struct Config {
     pub tracing: Option<TracingConfig>,
     /// The control plane's own port. None by default.
     pub admin: Option<AdminConfig>,
+    /// The port of `LoxiLB`'s API. None by default.
+    pub loxilb: Option<LoxilbConfig>,
     /// Logging.
     pub log: LogConfig,
 }
@@ -129,6 +132,7 @@ impl Default for Config {
             health: HealthConfig::default(),
             tracing: None,
             admin: None,
+            loxilb: None,
             log: LogConfig::default(),
         }
     }

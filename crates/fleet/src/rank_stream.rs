@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use kvasir_inventory::{BlockSample, Inventory, PartialReason, Slot, SlotStats, Trust};
+use kvasir_inventory::{BlockSample, EngineHash, Inventory, PartialReason, Slot, SlotStats, Trust};
 use kvasir_kv_events::{StatsHandle, Subscriber, Update, Witness};
 use parking_lot::Mutex;
 
@@ -90,6 +90,11 @@ impl RankStream {
     /// Up to `limit` of its blocks, none in particular.
     pub(crate) fn sample(&self, limit: usize) -> Vec<BlockSample> {
         self.inventory.sample(self.slot, limit)
+    }
+
+    /// The engine's hashes of at most `limit` of its blocks.
+    pub(crate) fn hashes(&self, limit: usize) -> Vec<EngineHash> {
+        self.inventory.hashes(self.slot, limit)
     }
 
     /// Forgets its blocks.

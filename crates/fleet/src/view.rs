@@ -149,6 +149,18 @@ impl Endpoint {
         }
     }
 
+    /// The engine's hashes of the blocks it is known to hold, of all its ranks, each once and in ascending
+    /// order; at most `limit` of each rank.
+    #[must_use]
+    pub fn engine_hashes(&self, limit: usize) -> Vec<u64> {
+        let streams = self.streams();
+        let mut all: Vec<u64> =
+            streams.iter().flat_map(|stream| stream.hashes(limit)).map(|hash| hash.0).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     /// Up to `limit` of the blocks it is known to hold, which are none in particular, with the rank
     /// whose they are.
     #[must_use]

@@ -213,6 +213,11 @@ impl Handles {
         Some(at)
     }
 
+    /// The engine's own number of a handle, by what [`Self::iter`] gave.
+    pub(crate) fn hash(&self, key: u64) -> EngineHash {
+        EngineHash(self.mixer.unmix(key))
+    }
+
     /// Every handle, with the place it stands for, and a live one's depth up to [`DEEPEST`].
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, At, Option<u32>)> {
         self.parts.iter().flat_map(Table::iter).map(|(key, value)| {

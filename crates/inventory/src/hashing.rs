@@ -26,6 +26,22 @@ impl Mixer {
         x = x.wrapping_mul(self.seeds[1]);
         x ^ x >> 32
     }
+
+    /// The number that was mixed.
+    pub(crate) fn unmix(&self, mixed: u64) -> u64 {
+        let seed = inverse(self.seeds[1]);
+        // A shift by half of the bits undoes itself.
+        let mut x = (mixed ^ mixed >> 32).wrapping_mul(seed);
+        x ^= x >> 32;
+        x = x.wrapping_mul(inverse(0xd6e8_feb8_6659_fd93));
+        x ^= x >> 32;
+        x.wrapping_mul(seed) ^ self.seeds[0]
+    }
+}
+
+/// What an odd factor is undone by: each step doubles the bits that are right.
+fn inverse(odd: u64) -> u64 {
+    (0..6).fold(odd, |x, _| x.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(x))))
 }
 
 /// A seeded mix of one number: an engine (or whoever drives its prompts) that picks its handles
@@ -87,6 +103,14 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+
+    #[test]
+    fn what_was_mixed_is_found_again() {
+        let mixer = Mixer::default();
+        for number in [0, 1, u64::MAX, 1 << 63, 0x0123_4567_89ab_cdef] {
+            assert_eq!(mixer.unmix(mixer.mix(number)), number);
+        }
+    }
 
     #[test]
     fn mixed_numbers_stay_apart_and_spread() {

@@ -246,6 +246,13 @@ impl Inventory {
         self.on(slot, |endpoint, shared| endpoint.sample(limit, shared)).unwrap_or_default()
     }
 
+    /// The engine's own handles of an endpoint's blocks, in ascending order; at most `limit` of them, and
+    /// nothing for a slot that is not there. The endpoint's events wait meanwhile.
+    #[must_use]
+    pub fn hashes(&self, slot: Slot, limit: usize) -> Vec<EngineHash> {
+        self.on(slot, |endpoint, shared| endpoint.hashes(limit, shared)).unwrap_or_default()
+    }
+
     /// Runs a call on an endpoint; `None` when there is none.
     fn on<T>(&self, slot: Slot, call: impl FnOnce(&mut Endpoint, Shared<'_>) -> T) -> Option<T> {
         let Self { space, index, gates, .. } = self;

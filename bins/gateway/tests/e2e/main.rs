@@ -25,6 +25,7 @@ mod http2;
 mod inspect;
 mod listener;
 mod live;
+mod loxilb;
 mod malformed;
 mod metrics;
 mod misses;

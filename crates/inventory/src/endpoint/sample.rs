@@ -2,7 +2,7 @@
 
 use super::{Endpoint, Shared};
 use crate::residency::BlockSample;
-use crate::terms::Tier;
+use crate::terms::{EngineHash, Tier};
 
 /// Handles that are looked at for each block that is wanted: those of blocks that went away are passed
 /// over.
@@ -24,5 +24,18 @@ impl Endpoint {
         found.dedup_by_key(|sample| sample.key.0);
         found.truncate(limit);
         found
+    }
+
+    /// The handles of its resident blocks, at most so many.
+    pub(crate) fn hashes(&self, limit: usize, shared: Shared<'_>) -> Vec<EngineHash> {
+        let is_held = |at| {
+            let tiers = shared.index.tiers(at, shared.slot);
+            Tier::ALL.into_iter().any(|tier| tiers.contains(tier))
+        };
+        let live = self.handles.iter().filter(|(_, at, depth)| depth.is_some() && is_held(*at));
+        let mut hashes: Vec<EngineHash> =
+            live.map(|(key, _, _)| self.handles.hash(key)).take(limit).collect();
+        hashes.sort_unstable();
+        hashes
     }
 }

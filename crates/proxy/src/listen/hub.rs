@@ -58,10 +58,11 @@ impl Hub {
             failed: metrics::counter!("kvasir_accept_pauses_total", "reason" => "accept_error"),
         };
         // There from the first scrape on.
-        meters.open.set(0.0);
-        meters.paused.set(0.0);
-        meters.full.absolute(0);
-        meters.failed.absolute(0);
+        // Not set: another listener may be at work.
+        meters.open.increment(0.0);
+        meters.paused.increment(0.0);
+        meters.full.increment(0);
+        meters.failed.increment(0);
         Self {
             max,
             room: Arc::new(Semaphore::new(max)),

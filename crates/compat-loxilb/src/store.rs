@@ -1,0 +1,52 @@
+//! The rules on disk: one JSON file, replaced as a whole.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::table::Table;
+
+/// The largest file that is read, in bytes.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Why rules cannot be kept or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file cannot be read or written.
+    #[error("loxilb.store: {}", .0.display())]
+    File(PathBuf, #[source] io::Error),
+    /// It is none of ours.
+    #[error("loxilb.store: {}: {}", .0.display(), .1)]
+    Content(PathBuf, String),
+}
+
+/// The rules that were kept; none where there is no file yet.
+pub(crate) fn load(path: &Path) -> Result<Table, StoreError> {
+    let size = match path.metadata() {
+        Ok(metadata) => metadata.len(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Table::default()),
+        Err(error) => return Err(StoreError::File(path.to_owned(), error)),
+    };
+    let content = |why: String| StoreError::Content(path.to_owned(), why);
+    if size > MOST_BYTES {
+        return Err(content(format!("larger than {MOST_BYTES} bytes")));
+    }
+    let text = std::fs::read(path).map_err(|error| StoreError::File(path.to_owned(), error))?;
+    serde_json::from_slice(&text).map_err(|error| content(error.to_string()))
+}
+
+/// Keeps the rules: all of them or, where that fails, those that were kept before.
+pub(crate) fn keep(path: &Path, table: &Table) -> Result<(), StoreError> {
+    let file = |error| StoreError::File(path.to_owned(), error);
+    let text = serde_json::to_vec_pretty(table)
+        .map_err(|error| StoreError::Content(path.to_owned(), error.to_string()))?;
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let write = || {
+        let mut written = std::fs::File::create(&beside)?;
+        io::Write::write_all(&mut written, &text)?;
+        written.sync_all()?;
+        std::fs::rename(&beside, path)
+    };
+    write().map_err(file)
+}
