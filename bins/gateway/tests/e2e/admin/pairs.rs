@@ -31,10 +31,10 @@ async fn what_each_plan_and_side_costs_is_explained() {
     let (plans, urls) = (&found["pair"]["plans"], [0, 1, 2].map(|at| replicas[at].engine.url()));
     assert_eq!(found["plan"], "split");
     assert_eq!((&plans[0]["plan"], &plans[1]["plan"]), (&json!("split"), &json!("decode_holds")));
-    assert_eq!(
-        (&plans[0]["computes"], &plans[0]["endpoint"]),
-        (&found["prefill"]["endpoint"], &found["chosen"])
-    );
+    assert_eq!(plans[0]["computes"], found["prefill"]["endpoint"]);
+    // Of decode engines that cost the same either may be taken.
+    let decodes = |of: &Value| urls[1..].iter().any(|url| *of == **url);
+    assert!(decodes(&plans[0]["endpoint"]) && decodes(&found["chosen"]), "{plans}");
     let cost = |of: &Value, term: &str| of[term].as_f64().unwrap_or_else(|| panic!("{term}: {of}"));
     assert!(cost(&plans[0], "cost_s") <= cost(&plans[1], "cost_s"), "{plans}");
     let prefill = &found["pair"]["prefill"][0];
