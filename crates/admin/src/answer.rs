@@ -109,7 +109,7 @@ pub(crate) async fn answer(control: &dyn Control, asked: &Asked) -> Result<Answe
             reads::decisions(control, limit, asked.query("model").as_deref())
         }
         Does::Stats => reads::stats(control).await?,
-        Does::Timeline => control.recent().timeline().shown(asked.query("model").as_deref()),
+        Does::Timeline => reads::timeline(control, asked.query("model")).await?,
         Does::ShowConfig => reads::config(control)?,
         Does::ListDropped => reads::dropped(control),
         Does::ListRouting => reads::routing_list(control),

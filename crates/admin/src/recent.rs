@@ -75,6 +75,13 @@ pub struct Decided {
     pub total_ms: f64,
 }
 
+impl Decided {
+    /// The cached tokens the engine reports, where they can be compared with those predicted.
+    pub(crate) fn judged(&self) -> Option<u64> {
+        self.reported_cached_tokens.filter(|_| self.comparable)
+    }
+}
+
 /// The last decisions and the counts of all.
 #[derive(Debug, Default)]
 pub struct Recent {

@@ -54,9 +54,33 @@ pub struct Stats(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Shared with whoever adds them up, which is not done under the lock that requests take.
-    entries: BTreeMap<Key, Arc<Tally>>,
+    /// By pool, then by hour.
+    entries: BTreeMap<String, BTreeMap<u64, Entry>>,
     dirty: BTreeSet<Key>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// Shared with whoever adds them up, which is not done under the lock that requests take.
+    tally: Arc<Tally>,
+    /// Whether it is among those that changed.
+    is_dirty: bool,
+}
+
+/// What a request is counted under: put together before the lock that all requests take.
+struct Words {
+    reason: String,
+    misses: Vec<String>,
+}
+
+impl Words {
+    fn of(decided: &Decided) -> Self {
+        let of_policy = |(policy, miss): &(&str, &str)| format!("{policy}/{miss}");
+        Self {
+            reason: of_policy(&(decided.policy, decided.reason)),
+            misses: decided.misses.iter().map(of_policy).collect(),
+        }
+    }
 }
 
 /// A decision in the words of E4, where it has one: `affinity`, `load_aware`, `round_robin`; else our
@@ -86,22 +110,20 @@ fn add(words: &mut BTreeMap<String, u64>, word: &str, count: u64) {
 }
 
 impl Tally {
-    fn count(&mut self, decided: &Decided) {
+    fn count(&mut self, decided: &Decided, words: &Words) {
         self.requests += 1;
         self.hits += u64::from(decided.overlap + decided.pending > 0);
         self.prompt_tokens = self.prompt_tokens.saturating_add(decided.prompt_tokens);
         self.predicted_tokens = self.predicted_tokens.saturating_add(decided.overlap);
-        if let (Some(reported), true) = (decided.reported_cached_tokens, decided.comparable) {
+        if let Some(reported) = decided.judged() {
             self.judged += 1;
             self.judged_predicted_tokens =
                 self.judged_predicted_tokens.saturating_add(decided.overlap);
             self.judged_reported_tokens = self.judged_reported_tokens.saturating_add(reported);
         }
         add(&mut self.by_decision, kind(decided.reason), 1);
-        add(&mut self.by_reason, &format!("{}/{}", decided.policy, decided.reason), 1);
-        for (policy, miss) in &decided.misses {
-            add(&mut self.by_miss, &format!("{policy}/{miss}"), 1);
-        }
+        add(&mut self.by_reason, &words.reason, 1);
+        words.misses.iter().for_each(|miss| add(&mut self.by_miss, miss, 1));
     }
 
     /// Both together.
@@ -174,8 +196,12 @@ fn share(part: u64, all: u64) -> f64 {
 impl Stats {
     /// Going on from what was kept.
     pub(crate) fn of(entries: impl IntoIterator<Item = (Key, Tally)>) -> Self {
-        let entries = entries.into_iter().map(|(key, tally)| (key, Arc::new(tally))).collect();
-        Self(Mutex::new(Counts { entries, dirty: BTreeSet::new() }))
+        let mut counts = Counts::default();
+        for ((pool, hour), tally) in entries {
+            let entry = Entry { tally: Arc::new(tally), is_dirty: false };
+            counts.entries.entry(pool).or_default().insert(hour, entry);
+        }
+        Self(Mutex::new(counts))
     }
 
     pub(crate) fn count(&self, decided: &Decided) {
@@ -183,16 +209,16 @@ impl Stats {
     }
 
     fn count_in(&self, decided: &Decided, hour: u64) {
-        let key = (decided.pool.clone(), hour);
+        let words = Words::of(decided);
         let mut counts = self.0.lock();
-        if !counts.entries.contains_key(&key) {
-            counts.forget_before(hour.saturating_sub(KEPT_HOURS));
-            if counts.entries.len() >= MAX_ENTRIES {
-                return;
-            }
+        if counts.entry(&decided.pool, hour).is_none() && !counts.begin(&decided.pool, hour) {
+            return;
         }
-        Arc::make_mut(counts.entries.entry(key.clone()).or_default()).count(decided);
-        counts.dirty.insert(key);
+        let Some(entry) = counts.entry(&decided.pool, hour) else { return };
+        Arc::make_mut(&mut entry.tally).count(decided, &words);
+        if !std::mem::replace(&mut entry.is_dirty, true) {
+            counts.dirty.insert((decided.pool.clone(), hour));
+        }
     }
 
     /// Of one pool, or of all.
@@ -205,19 +231,21 @@ impl Stats {
     /// As they are now.
     fn found(&self, pool: Option<&str>) -> Vec<Arc<Tally>> {
         let counts = self.0.lock();
-        match pool.map(str::to_owned) {
-            Some(pool) => {
-                let hours = (pool.clone(), 0)..=(pool, u64::MAX);
-                counts.entries.range(hours).map(|(_, one)| Arc::clone(one)).collect()
-            }
-            None => counts.entries.values().cloned().collect(),
+        let all = |hours: &BTreeMap<u64, Entry>| -> Vec<Arc<Tally>> {
+            hours.values().map(|entry| Arc::clone(&entry.tally)).collect()
+        };
+        match pool {
+            Some(pool) => counts.entries.get(pool).map(all).unwrap_or_default(),
+            None => counts.entries.values().flat_map(all).collect(),
         }
     }
 
     /// The first hour that is counted, in seconds since 1970.
     #[must_use]
     pub(crate) fn since(&self) -> Option<u64> {
-        self.0.lock().entries.keys().map(|(_, hour)| hour * 3600).min()
+        let counts = self.0.lock();
+        let first = counts.entries.values().filter_map(|hours| hours.keys().next());
+        first.map(|hour| hour * 3600).min()
     }
 
     /// What changed since this was asked last, and the first hour that is kept.
@@ -225,7 +253,9 @@ impl Stats {
         let mut counts = self.0.lock();
         let dirty = std::mem::take(&mut counts.dirty);
         let found = dirty.into_iter().filter_map(|key| {
-            let tally = Arc::clone(counts.entries.get(&key)?);
+            let entry = counts.entry(&key.0, key.1)?;
+            entry.is_dirty = false;
+            let tally = Arc::clone(&entry.tally);
             Some((key, tally))
         });
         (found.collect(), hour().saturating_sub(KEPT_HOURS))
@@ -233,13 +263,34 @@ impl Stats {
 
     /// These could not be written: they are asked for again.
     pub(crate) fn put_back(&self, keys: impl IntoIterator<Item = Key>) {
-        self.0.lock().dirty.extend(keys);
+        let mut counts = self.0.lock();
+        for key in keys {
+            if let Some(entry) = counts.entry(&key.0, key.1) {
+                entry.is_dirty = true;
+                counts.dirty.insert(key);
+            }
+        }
     }
 }
 
 impl Counts {
+    fn entry(&mut self, pool: &str, hour: u64) -> Option<&mut Entry> {
+        self.entries.get_mut(pool)?.get_mut(&hour)
+    }
+
+    /// Begins to count a pool's hour; whether there is room for it.
+    fn begin(&mut self, pool: &str, hour: u64) -> bool {
+        self.forget_before(hour.saturating_sub(KEPT_HOURS));
+        let has_room = self.entries.values().map(BTreeMap::len).sum::<usize>() < MAX_ENTRIES;
+        if has_room {
+            self.entries.entry(pool.to_owned()).or_default().insert(hour, Entry::default());
+        }
+        has_room
+    }
+
     fn forget_before(&mut self, hour: u64) {
-        self.entries.retain(|(_, of), _| *of >= hour);
+        self.entries.values_mut().for_each(|hours| hours.retain(|of, _| *of >= hour));
+        self.entries.retain(|_, hours| !hours.is_empty());
         self.dirty.retain(|(_, of)| *of >= hour);
     }
 }

@@ -5,6 +5,7 @@
 //! a sixteenth, whatever the number of requests.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -24,12 +25,33 @@ const CLASSES: usize = 160;
 const FIRST_MS: f64 = 0.1;
 /// How many times as far each class ends as the one before it.
 const RATIO: f64 = 1.12;
+/// Milliseconds at which each class ends but the last, which does not.
+static ENDS: [f64; CLASSES - 1] = {
+    let mut ends = [FIRST_MS; CLASSES - 1];
+    let mut class = 1;
+    while class < ends.len() {
+        ends[class] = ends[class - 1] * RATIO;
+        class += 1;
+    }
+    ends
+};
 
 /// How often times were in each class.
 #[derive(Clone, Debug)]
 struct Times {
     count: u64,
     classes: Box<[u32; CLASSES]>,
+}
+
+/// What one request adds to a step: found out before the lock that all requests take.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    failed: bool,
+    prompt_tokens: u64,
+    predicted_tokens: u64,
+    judged: Judged,
+    first_data: Option<usize>,
+    total: usize,
 }
 
 /// What ended within one step.
@@ -53,9 +75,13 @@ struct Judged {
     reported_tokens: u64,
 }
 
-/// Steps of each pool, with their numbers since 1970, oldest first; those without requests are left out.
+/// Steps of one pool, with their numbers since 1970, oldest first; those without requests are left out.
+/// They are shared with whoever adds them up, which is not done under the lock that requests take.
+type Steps = VecDeque<(u64, Arc<Step>)>;
+
+/// Steps of each pool.
 #[derive(Debug, Default)]
-pub(crate) struct Timeline(Mutex<BTreeMap<String, VecDeque<(u64, Step)>>>);
+pub(crate) struct Timeline(Mutex<BTreeMap<String, Steps>>);
 
 fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
@@ -68,42 +94,37 @@ impl Timeline {
 
     fn count_at(&self, decided: &Decided, now_s: u64) {
         let number = now_s / STEP_S;
+        let ended = Ended::of(decided);
         let mut pools = self.0.lock();
         if !pools.contains_key(&decided.pool) {
             forget_before(&mut pools, number);
             if pools.len() >= MAX_POOLS {
                 return;
             }
+            pools.insert(decided.pool.clone(), Steps::new());
         }
-        let steps = pools.entry(decided.pool.clone()).or_default();
+        let Some(steps) = pools.get_mut(&decided.pool) else { return };
         // A clock that was put back counts on in the latest step.
         if steps.back().is_none_or(|(latest, _)| *latest < number) {
-            steps.push_back((number, Step::default()));
+            steps.push_back((number, Arc::default()));
             while steps.front().is_some_and(|(oldest, _)| oldest + KEPT_STEPS <= number) {
                 steps.pop_front();
             }
         }
         if let Some((_, step)) = steps.back_mut() {
-            step.count(decided);
+            Arc::make_mut(step).count(ended);
         }
     }
 
-    /// For the API: of one pool, or of all together.
+    /// For the API: of one pool, or of all together. Adding up many takes milliseconds.
     pub(crate) fn shown(&self, pool: Option<&str>) -> Value {
         self.shown_at(pool, now_s())
     }
 
     fn shown_at(&self, pool: Option<&str>, now_s: u64) -> Value {
         let mut together: BTreeMap<u64, Step> = BTreeMap::new();
-        {
-            let pools = self.0.lock();
-            let asked = pools.iter().filter(|(name, _)| pool.is_none_or(|pool| pool == *name));
-            let oldest = (now_s / STEP_S + 1).saturating_sub(KEPT_STEPS);
-            for (number, step) in asked.flat_map(|(_, steps)| steps) {
-                if *number >= oldest {
-                    together.entry(*number).or_default().add(step);
-                }
-            }
+        for (number, step) in self.found(pool, now_s) {
+            together.entry(number).or_default().add(&step);
         }
         let steps = together.iter().map(|(number, step)| step.shown(number * STEP_S));
         json!({
@@ -113,32 +134,53 @@ impl Timeline {
             "steps": steps.collect::<Vec<Value>>(),
         })
     }
+
+    /// The steps that are kept, as they are now.
+    fn found(&self, pool: Option<&str>, now_s: u64) -> Vec<(u64, Arc<Step>)> {
+        let oldest = (now_s / STEP_S + 1).saturating_sub(KEPT_STEPS);
+        let pools = self.0.lock();
+        let asked = pools.iter().filter(|(name, _)| pool.is_none_or(|pool| pool == *name));
+        let steps = asked.flat_map(|(_, steps)| steps);
+        steps.filter(|(number, _)| *number >= oldest).cloned().collect()
+    }
 }
 
 /// Pools without a request for as long as steps are kept make room.
-fn forget_before(pools: &mut BTreeMap<String, VecDeque<(u64, Step)>>, number: u64) {
+fn forget_before(pools: &mut BTreeMap<String, Steps>, number: u64) {
     pools.retain(|_, steps| steps.back().is_some_and(|(latest, _)| latest + KEPT_STEPS > number));
 }
 
-impl Step {
-    fn count(&mut self, decided: &Decided) {
-        self.requests += 1;
+impl Ended {
+    fn of(decided: &Decided) -> Self {
         let is_whole = matches!(decided.outcome, "complete" | "client_left");
-        self.failed += u64::from(!is_whole || decided.status >= 500);
-        self.prompt_tokens = self.prompt_tokens.saturating_add(decided.prompt_tokens);
-        self.predicted_tokens = self.predicted_tokens.saturating_add(decided.overlap);
-        if let (Some(reported), true) = (decided.reported_cached_tokens, decided.comparable) {
-            self.judged.add(Judged {
-                requests: 1,
-                prompt_tokens: decided.prompt_tokens,
-                predicted_tokens: decided.overlap,
-                reported_tokens: reported,
-            });
+        let judged = decided.judged().map(|reported_tokens| Judged {
+            requests: 1,
+            prompt_tokens: decided.prompt_tokens,
+            predicted_tokens: decided.overlap,
+            reported_tokens,
+        });
+        Self {
+            failed: !is_whole || decided.status >= 500,
+            prompt_tokens: decided.prompt_tokens,
+            predicted_tokens: decided.overlap,
+            judged: judged.unwrap_or_default(),
+            first_data: decided.first_data_ms.map(class_of),
+            total: class_of(decided.total_ms),
         }
-        if let Some(ms) = decided.first_data_ms {
-            self.first_data.count(ms);
+    }
+}
+
+impl Step {
+    fn count(&mut self, ended: Ended) {
+        self.requests += 1;
+        self.failed += u64::from(ended.failed);
+        self.prompt_tokens = self.prompt_tokens.saturating_add(ended.prompt_tokens);
+        self.predicted_tokens = self.predicted_tokens.saturating_add(ended.predicted_tokens);
+        self.judged.add(ended.judged);
+        if let Some(class) = ended.first_data {
+            self.first_data.count(class);
         }
-        self.total.count(decided.total_ms);
+        self.total.count(ended.total);
     }
 
     fn add(&mut self, other: &Self) {
@@ -190,10 +232,13 @@ impl Default for Times {
     }
 }
 
+/// The class these milliseconds are in; the last for what is no number.
+fn class_of(ms: f64) -> usize {
+    ENDS.partition_point(|end| end.total_cmp(&ms).is_lt())
+}
+
 impl Times {
-    fn count(&mut self, ms: f64) {
-        let ends = std::iter::successors(Some(FIRST_MS), |end| Some(end * RATIO));
-        let class = ends.take(CLASSES - 1).position(|end| ms <= end).unwrap_or(CLASSES - 1);
+    fn count(&mut self, class: usize) {
         if let Some(known) = self.classes.get_mut(class) {
             *known = known.saturating_add(1);
             self.count += 1;
@@ -210,16 +255,12 @@ impl Times {
     /// The middle of the class that so many hundredths of the times lie in or below; `None` of none.
     fn percentile(&self, hundredths: u64) -> Option<f64> {
         let rank = (self.count * hundredths).div_ceil(100).max(1);
-        let mut end = FIRST_MS;
+        let ends = ENDS.iter().copied().chain([ENDS[CLASSES - 2] * RATIO]);
         let mut below = 0;
-        for in_class in self.classes.iter() {
+        self.classes.iter().zip(ends).find_map(|(in_class, end)| {
             below += u64::from(*in_class);
-            if below >= rank {
-                return Some(end / RATIO.sqrt());
-            }
-            end *= RATIO;
-        }
-        None
+            (below >= rank).then_some(end / RATIO.sqrt())
+        })
     }
 
     fn shown(&self) -> Option<Value> {
@@ -251,7 +292,7 @@ mod tests {
     fn percentiles_are_right_to_a_sixteenth() {
         for scale in [0.2, 3.0, 170.0, 30_000.0] {
             let mut times = Times::default();
-            (1..=100).for_each(|n| times.count(scale * f64::from(n)));
+            (1..=100).for_each(|n| times.count(class_of(scale * f64::from(n))));
             for (hundredths, exact) in [(50, 50.0 * scale), (95, 95.0 * scale)] {
                 let found = times.percentile(hundredths).unwrap();
                 assert!((found / exact - 1.0).abs() < 0.0625, "{scale} {hundredths}: {found}");
@@ -263,7 +304,8 @@ mod tests {
     #[test]
     fn times_beyond_every_class_are_counted_in_the_last() {
         let mut times = Times::default();
-        [0.0, f64::MAX, f64::INFINITY, f64::NAN].into_iter().for_each(|ms| times.count(ms));
+        let all = [0.0, f64::MAX, f64::INFINITY, f64::NAN];
+        all.into_iter().for_each(|ms| times.count(class_of(ms)));
         assert_eq!((times.count, times.classes[0], times.classes[CLASSES - 1]), (4, 1, 3));
     }
 
@@ -288,6 +330,26 @@ mod tests {
         assert_eq!(kept["steps"].as_array().unwrap().len(), 1);
         timeline.count_at(&decided("a", 20.0, "complete"), later);
         assert_eq!(timeline.0.lock()["a"].len(), 2);
+    }
+
+    #[test]
+    fn a_class_holds_its_own_end() {
+        assert_eq!([0.0, FIRST_MS, FIRST_MS * 1.01].map(class_of), [0, 0, 1]);
+        for (class, end) in ENDS.iter().enumerate() {
+            assert_eq!((class_of(*end), class_of(end * 1.001)), (class, class + 1));
+        }
+    }
+
+    #[test]
+    fn what_is_added_up_is_not_held() {
+        let timeline = Timeline::default();
+        timeline.count_at(&decided("a", 1.0, "complete"), 1000);
+        let found = timeline.found(None, 1000);
+        // Neither waits for the other, and what was found stays as it was.
+        assert!(timeline.0.try_lock().is_some());
+        timeline.count_at(&decided("a", 1.0, "complete"), 1000);
+        assert_eq!(found[0].1.requests, 1);
+        assert_eq!(timeline.shown_at(None, 1000)["steps"][0]["requests"], 2);
     }
 
     #[test]

@@ -212,7 +212,8 @@ impl Applier {
         // A place nobody knows earns no credit.
         let Some(tier) = stored.medium.tier() else { return self.refuse(stored) };
         if tier == Tier::Device {
-            self.evictions.stored(&stored.block_hashes);
+            let fetched = |hash| self.inventory.is_offloaded(self.slot, hash);
+            self.evictions.stored(&stored.block_hashes, fetched);
         }
         let by_hash = self.hashes.by_engine_hashes();
         let extras = match stored.extras() {

@@ -18,4 +18,6 @@ pub struct Asked<'a> {
     pub images: bool,
     /// Why its tokens are not known.
     pub blind: Option<Blind>,
+    /// Whether it is only foreseen what would be chosen: how long that takes is not counted.
+    pub foreseen: bool,
 }

@@ -88,18 +88,20 @@ struct Found {
 }
 
 impl Evidence {
+    /// `counts` how long it takes.
     pub(crate) fn gather(
         endpoints: Arc<Vec<Arc<Endpoint>>>,
         inventory: &Inventory,
         tokens: &PromptTokens<'_>,
         needs: Needs,
+        counts: bool,
     ) -> Self {
         let members = &*endpoints;
         let cards: Vec<_> = members.iter().map(|member| member.card()).collect();
         // Read before and after the lookups: blocks that were doubtful at either moment, or at any
         // between, are not credited.
         let before: Vec<Creditable> = members.iter().map(|member| member.creditable()).collect();
-        let mut lookups = Lookups { inventory, tokens, known: Vec::new() };
+        let mut lookups = Lookups::new(inventory, tokens, counts);
         let batch = tokens.prompts.map_or(0, <[_]>::len);
         let (found, mut of_batch) = look_up(members, &cards, &before, &mut lookups);
         let judged = tokens.exact && tokens.prompts.is_some_and(|prompts| prompts.len() == 1);

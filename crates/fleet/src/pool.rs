@@ -256,14 +256,19 @@ impl Pool {
     pub fn evidence_of(&self, tokens: &PromptTokens<'_>, asked: &Asked<'_>) -> Evidence {
         let space = self.shared.inventory.space();
         let guess = || guess::keys(space, &self.model, tokens, asked.text);
-        self.evidence(tokens).asked(asked, guess)
+        self.looked_up(tokens, !asked.foreseen).asked(asked, guess)
     }
 
     /// Looks up what every member holds of a prompt.
     #[must_use]
     pub fn evidence(&self, tokens: &PromptTokens<'_>) -> Evidence {
+        self.looked_up(tokens, true)
+    }
+
+    /// `counts` how long it takes.
+    fn looked_up(&self, tokens: &PromptTokens<'_>, counts: bool) -> Evidence {
         let needs = self.state.selecting.gathers();
-        Evidence::gather(self.members(), &self.shared.inventory, tokens, needs)
+        Evidence::gather(self.members(), &self.shared.inventory, tokens, needs, counts)
     }
 
     /// The longest prompt some engine takes, in tokens; `u64::MAX` where one does not say.

@@ -322,7 +322,7 @@ impl Traits {
     }
 
     pub(crate) fn ask(&mut self, asked: &Asked<'_>) {
-        let Asked { session, text, head, tools, images, blind } = *asked;
+        let Asked { session, text, head, tools, images, blind, foreseen: _ } = *asked;
         self.session = session.filter(|_| self.needs.session);
         (self.tools, self.images, self.blind) = (tools, images, blind);
         if self.needs.head && self.token_head.is_none() {

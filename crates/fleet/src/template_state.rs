@@ -1,6 +1,7 @@
 //! Whether a model's chat template renders chats, as a state with a name: so that a template that fails is
 //! seen as that, and not only in the reasons of single requests.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kvasir_prompt::{Renderer, Unrouted};
@@ -13,7 +14,12 @@ const QUIET: Duration = Duration::from_secs(60);
 
 /// What chats of one model have shown of its template.
 #[derive(Debug, Default)]
-pub(crate) struct TemplateState(Mutex<Seen>);
+pub(crate) struct TemplateState {
+    seen: Mutex<Seen>,
+    /// The last chat was rendered and nothing is left to be told: another that is changes nothing.
+    /// Written under the lock.
+    is_sound: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct Seen {
@@ -32,50 +38,77 @@ impl Seen {
         self.failures >= FAILURES
     }
 
-    /// Whether a change may be told now; else it is counted.
-    fn may_tell(&mut self, now: Instant) -> bool {
-        let may = self.last_told.is_none_or(|last| now.duration_since(last) >= QUIET);
-        if may {
-            self.last_told = Some(now);
-        } else {
-            self.untold += 1;
-        }
-        may
+    /// Whether the log was silent for long enough, or said nothing yet.
+    fn is_quiet(&self, now: Instant) -> bool {
+        self.last_told.is_none_or(|last| now.duration_since(last) >= QUIET)
     }
+
+    /// A chat was rendered at `now`, or could not be.
+    fn see(&mut self, rendered: bool, now: Instant) -> Tells {
+        if rendered {
+            self.rendered = true;
+            let was_failing = std::mem::take(&mut self.failures) >= FAILURES;
+            if std::mem::take(&mut self.told) {
+                self.last_told = Some(now);
+                return Tells::RendersAgain { untold: std::mem::take(&mut self.untold) };
+            }
+            // What began untold ends untold.
+            self.untold += u32::from(was_failing);
+            return Tells::Nothing;
+        }
+        self.failures = self.failures.saturating_add(1);
+        // Where it was too early for it, one of the failures that follow is told.
+        if self.is_failing() && !self.told && self.is_quiet(now) {
+            self.told = true;
+            self.last_told = Some(now);
+            return Tells::Fails { in_a_row: self.failures };
+        }
+        Tells::Nothing
+    }
+}
+
+/// What is news of a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tells {
+    Nothing,
+    Fails { in_a_row: u32 },
+    RendersAgain { untold: u32 },
 }
 
 impl TemplateState {
     /// A chat was rendered, or could not be.
     pub(crate) fn note(&self, model: &str, rendered: bool) {
-        let mut seen = self.0.lock();
-        if rendered {
-            seen.rendered = true;
-            let was_failing = std::mem::take(&mut seen.failures) >= FAILURES;
-            // What began untold ends untold.
-            if was_failing && std::mem::take(&mut seen.told) {
-                let untold = std::mem::take(&mut seen.untold);
-                tracing::info!(
-                    model,
-                    untold,
-                    "chats are routed by their tokens again: the chat template renders them"
-                );
-            }
+        // Every chat comes by here: the usual one takes no lock.
+        if rendered && self.is_sound.load(Ordering::Relaxed) {
             return;
         }
-        seen.failures = seen.failures.saturating_add(1);
-        if seen.failures == FAILURES && seen.may_tell(Instant::now()) {
-            seen.told = true;
-            tracing::warn!(
+        match self.note_at(rendered, Instant::now()) {
+            Tells::Nothing => {}
+            Tells::Fails { in_a_row } => tracing::warn!(
                 model,
-                in_a_row = FAILURES,
+                in_a_row,
                 "chats are routed by load: the chat template fails on them; `level: debug` shows its messages"
-            );
+            ),
+            Tells::RendersAgain { untold } => tracing::info!(
+                model,
+                untold,
+                "chats are routed by their tokens again: the chat template renders them"
+            ),
         }
+    }
+
+    fn note_at(&self, rendered: bool, now: Instant) -> Tells {
+        let mut seen = self.seen.lock();
+        let tells = seen.see(rendered, now);
+        self.is_sound.store(rendered, Ordering::Relaxed);
+        tells
     }
 
     /// Another template is in use: of it nothing is known.
     pub(crate) fn begin_anew(&self) {
-        *self.0.lock() = Seen::default();
+        let mut seen = self.seen.lock();
+        *seen = Seen::default();
+        self.is_sound.store(false, Ordering::Relaxed);
     }
 
     /// State and reason, as they are in metrics.
@@ -85,7 +118,7 @@ impl TemplateState {
             Err(_) => return ("failing", "does_not_compile"),
             Ok(()) => {}
         }
-        let seen = self.0.lock();
+        let seen = self.seen.lock();
         match (seen.is_failing(), seen.rendered) {
             (true, _) => ("failing", "fails_on_chats"),
             (false, true) => ("ok", ""),
@@ -101,7 +134,7 @@ mod tests {
     #[test]
     fn one_chat_that_cannot_be_rendered_says_nothing_of_the_template_several_do() {
         let state = TemplateState::default();
-        let failing = || state.0.lock().is_failing();
+        let failing = || state.seen.lock().is_failing();
         for rendered in [false, false, true, false, false] {
             state.note("m", rendered);
             assert!(!failing());
@@ -116,11 +149,38 @@ mod tests {
     }
 
     #[test]
-    fn the_log_tells_of_few_changes() {
-        let (mut seen, now) = (Seen::default(), Instant::now());
-        assert!(seen.may_tell(now));
-        assert!(!seen.may_tell(now + QUIET / 2));
-        assert!(seen.may_tell(now + QUIET));
-        assert_eq!(seen.untold, 1);
+    fn the_log_tells_of_few_changes_and_its_last_word_is_true() {
+        let (state, start) = (TemplateState::default(), Instant::now());
+        let at = |rendered, s| state.note_at(rendered, start + Duration::from_secs(s));
+        let failures = |times: u32, s| {
+            let told: Vec<_> = (0..times).map(|_| at(false, s)).collect();
+            told.into_iter().filter(|tells| *tells != Tells::Nothing).collect::<Vec<_>>()
+        };
+        assert_eq!(failures(4, 0), [Tells::Fails { in_a_row: 3 }]);
+        assert_eq!(at(true, 1), Tells::RendersAgain { untold: 0 });
+        // Too soon, and over again before it can be told.
+        assert_eq!(failures(3, 2), []);
+        assert_eq!(at(true, 3), Tells::Nothing);
+        // It fails for good: told as soon as the log was quiet, and once.
+        assert_eq!(failures(5, 4), []);
+        assert_eq!(failures(1, 60), []);
+        assert_eq!(failures(2, 61), [Tells::Fails { in_a_row: 7 }]);
+        assert_eq!(at(true, 62), Tells::RendersAgain { untold: 1 });
+        assert_eq!(at(true, 63), Tells::Nothing);
+    }
+
+    #[test]
+    fn chats_that_are_rendered_one_after_another_take_no_lock() {
+        let state = TemplateState::default();
+        state.note("m", true);
+        let held = state.seen.lock();
+        state.note("m", true);
+        drop(held);
+        state.note("m", false);
+        assert!(!state.is_sound.load(Ordering::Relaxed));
+        state.note("m", true);
+        assert_eq!(state.seen.lock().failures, 0);
+        state.begin_anew();
+        assert!(!state.is_sound.load(Ordering::Relaxed), "what is seen of another is noted");
     }
 }

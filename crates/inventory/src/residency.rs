@@ -239,6 +239,12 @@ impl Inventory {
         self.on(slot, |endpoint, _| endpoint.stats()).unwrap_or_default()
     }
 
+    /// Whether an endpoint holds a block in a tier other than the engine's own memory, as far as is known.
+    #[must_use]
+    pub fn is_offloaded(&self, slot: Slot, hash: EngineHash) -> bool {
+        self.on(slot, |endpoint, shared| endpoint.is_offloaded(hash, shared)).unwrap_or(false)
+    }
+
     /// Up to `limit` of an endpoint's blocks, which are none in particular, for people; nothing for a
     /// slot that is not there. Takes time in proportion to `limit`, whatever the endpoint holds.
     #[must_use]

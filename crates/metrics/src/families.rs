@@ -93,6 +93,15 @@ mod tests {
     }
 
     #[test]
+    fn slow_answers_of_the_admin_api_are_told_apart() {
+        let Kind::Histogram(buckets) = find("kvasir_admin_request_seconds").unwrap().kind else {
+            panic!("no histogram");
+        };
+        assert_eq!(buckets.last(), Some(&10.0));
+        assert!(buckets.iter().filter(|end| **end > 0.25).count() >= 4, "{buckets:?}");
+    }
+
+    #[test]
     fn labels_are_said_once_and_buckets_grow() {
         for family in all() {
             let mut seen = HashSet::new();

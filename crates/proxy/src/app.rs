@@ -75,7 +75,7 @@ pub struct App {
     now: ArcSwap<Now>,
     stopping: AtomicBool,
     /// When what is under way has to be over.
-    pub(crate) cut: Arc<Moment>,
+    pub(crate) cut: Moment,
     tokenizer_threads: usize,
     /// Connections to engines: of the one runtime there is.
     pub(crate) upstream: Upstream,
@@ -128,7 +128,7 @@ impl App {
         Self {
             now: ArcSwap::from_pointee(Now { settings, fleet: Arc::new(fleet) }),
             stopping: AtomicBool::new(false),
-            cut: Arc::default(),
+            cut: Moment::default(),
             tokenizer_threads,
             upstream: Upstream::default(),
             permits: Permits::new(tokenizer_threads),

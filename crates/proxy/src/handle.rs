@@ -83,22 +83,22 @@ async fn answer_to(
         (Ok(()), Route::Unknown) => Some(Refusal::NoSuchPath(parts.uri.path().to_owned())),
         (Ok(()), _) => None,
     };
+    let mut cut = client.cut.awaited();
     let found = match refused {
         Some(refusal) => {
             request_body::discard(body, waits(&parts.headers));
             log.note(Step::Received);
             Err(refusal)
         }
-        None => tokio::select! {
-            biased;
-            () = app.cut.wait() => Err(Refusal::Stopping),
-            found = find_answer(app, now, &mut parts, body, route.api(), &mut log) => found,
-        },
+        None => {
+            let found = find_answer(app, now, &mut parts, body, route.api(), &mut log);
+            cut.unless_there(found).await.unwrap_or(Err(Refusal::Stopping))
+        }
     };
     match found {
         Ok((plan, answered)) => {
             let told = answered.pool.decision_headers().unwrap_or(now.settings.decision_headers);
-            answer(app, route, &plan, answered, log, told || debugs)
+            answer(app, route, &plan, answered, cut, log, told || debugs)
         }
         Err(refusal) => {
             log.refused(&refusal);
@@ -138,6 +138,7 @@ fn answer(
     route: Route,
     plan: &Plan,
     answered: Answered,
+    cut: Awaited,
     mut log: AccessLog,
     tells: bool,
 ) -> Response<AnswerBody> {
@@ -173,7 +174,6 @@ fn answer(
     let api = if route == Route::Stored { Some(Api::Responses) } else { route.api() };
     let source = Source { first, rest, api, is_open, ride };
     let judge = plan.judge.clone();
-    let cut = Awaited::new(Arc::clone(&app.cut));
     let relay = Relay::new(source, reservation, pool.timeouts(), stores, judge, cut, log);
     Response::from_parts(head, Either::Right(Box::new(relay)))
 }

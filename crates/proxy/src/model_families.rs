@@ -6,14 +6,15 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use metrics::{Counter, Histogram, SharedString};
 use parking_lot::RwLock;
 
-/// Models come from the configuration and, as adapters, from engines. Of more, nothing is kept.
+/// Models come from the configuration and, as adapters, from engines. Of more, what is registered is the
+/// recorder's alone: each of their requests looks it up anew.
 const MOST_MODELS: usize = 1024;
 
 static KNOWN: LazyLock<RwLock<HashMap<Box<str>, Arc<ModelFamilies>>>> =
     LazyLock::new(RwLock::default);
 
-/// One model's metrics: each is registered with its first use, so that none shows which nothing was
-/// counted in.
+/// One model's metrics: each is registered with the first use of it or of one that is counted along with
+/// it, so that none shows of models that no request was for.
 #[derive(Debug)]
 pub(crate) struct ModelFamilies {
     /// The model's name, as a label's value that is cloned without copying it.
@@ -30,13 +31,28 @@ pub(crate) struct ModelFamilies {
 impl ModelFamilies {
     /// Those of a model.
     pub(crate) fn of(model: &str) -> Arc<Self> {
-        if let Some(known) = KNOWN.read().get(model) {
+        Self::among(&KNOWN, model)
+    }
+
+    fn among(all: &RwLock<HashMap<Box<str>, Arc<Self>>>, model: &str) -> Arc<Self> {
+        let is_full = {
+            let all = all.read();
+            if let Some(known) = all.get(model) {
+                return Arc::clone(known);
+            }
+            all.len() >= MOST_MODELS
+        };
+        let fresh = || Arc::new(Self::new(model));
+        if is_full {
+            return fresh();
+        }
+        let mut all = all.write();
+        if let Some(known) = all.get(model) {
             return Arc::clone(known);
         }
-        let fresh = Arc::new(Self::new(model));
-        let mut known = KNOWN.write();
-        if known.len() < MOST_MODELS {
-            known.insert(model.into(), Arc::clone(&fresh));
+        let fresh = fresh();
+        if all.len() < MOST_MODELS {
+            all.insert(model.into(), Arc::clone(&fresh));
         }
         fresh
     }
@@ -118,12 +134,17 @@ mod tests {
 
     #[test]
     fn a_models_metrics_are_made_once_and_of_too_many_models_nothing_is_kept() {
-        let first = ModelFamilies::of("a model of this test");
-        assert!(Arc::ptr_eq(&first, &ModelFamilies::of("a model of this test")));
+        let all = RwLock::default();
+        let first = ModelFamilies::among(&all, "first");
+        assert!(Arc::ptr_eq(&first, &ModelFamilies::among(&all, "first")));
         for n in 0..2 * MOST_MODELS {
-            drop(ModelFamilies::of(&format!("model {n}")));
+            drop(ModelFamilies::among(&all, &format!("model {n}")));
         }
-        assert!(KNOWN.read().len() <= MOST_MODELS);
-        assert!(Arc::ptr_eq(&first, &ModelFamilies::of("a model of this test")));
+        assert_eq!(all.read().len(), MOST_MODELS);
+        // Others read meanwhile: neither a known model nor one too many waits for them.
+        let held = all.read();
+        assert!(Arc::ptr_eq(&first, &ModelFamilies::among(&all, "first")));
+        assert_eq!(&*ModelFamilies::among(&all, "one too many").model, "one too many");
+        drop(held);
     }
 }

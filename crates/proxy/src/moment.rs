@@ -1,19 +1,22 @@
 //! Something that happens once, which others look for or wait for.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+use tokio::task::unconstrained;
 
 /// A moment that comes once, and is never over.
 #[derive(Debug, Default)]
 pub(crate) struct Moment {
-    is_there: AtomicBool,
-    came: Notify,
+    /// Of all branches.
+    is_there: Arc<AtomicBool>,
+    came: Arc<Notify>,
 }
 
 impl Moment {
@@ -38,36 +41,64 @@ impl Moment {
             came.await;
         }
     }
+
+    /// The same moment, seen by whoever looks at once, but with a list of its own of those who wait:
+    /// they go on when the branch is told that it [came](Self::come). So those who come and go do not
+    /// meet at one lock.
+    pub(crate) fn branch(&self) -> Self {
+        Self { is_there: Arc::clone(&self.is_there), came: Arc::default() }
+    }
+
+    /// To be looked for in polls.
+    pub(crate) fn awaited(&self) -> Awaited {
+        Awaited {
+            is_there: Arc::clone(&self.is_there),
+            came: Arc::clone(&self.came),
+            waiting: None,
+        }
+    }
 }
 
-/// A moment as it is looked for in a poll: one load where it is not there.
+/// A moment as it is looked for in a poll: one load where it is not there, and a place among those who
+/// wait from the first poll on that has to.
 pub(crate) struct Awaited {
-    moment: Arc<Moment>,
+    is_there: Arc<AtomicBool>,
+    came: Arc<Notify>,
     /// Wakes the task; `None` until it was told which.
-    waiting: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    waiting: Option<Pin<Box<OwnedNotified>>>,
 }
 
 impl Awaited {
-    pub(crate) fn new(moment: Arc<Moment>) -> Self {
-        Self { moment, waiting: None }
-    }
-
     /// Whether it is there.
     pub(crate) fn is_there(&self) -> bool {
-        self.moment.is_there()
+        self.is_there.load(Ordering::Acquire)
     }
 
     /// Ready when it is there. The task that is woken is the first that asked: it has to stay the same.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.waiting.is_none() {
-            let moment = Arc::clone(&self.moment);
-            let mut waiting: Pin<Box<dyn Future<Output = ()> + Send>> =
-                Box::pin(async move { moment.wait().await });
-            let polled = waiting.as_mut().poll(cx);
+            let mut waiting = Box::pin(Arc::clone(&self.came).notified_owned());
+            // A task that has used up its turn would not be registered. That it is before the flag is
+            // read misses nothing in between.
+            let _ = pin!(unconstrained(waiting.as_mut())).poll(cx);
             self.waiting = Some(waiting);
-            return polled;
         }
         if self.is_there() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// What comes of `work`, unless the moment is there before; then it goes no further.
+    pub(crate) async fn unless_there<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            if self.is_there() {
+                return Poll::Ready(None);
+            }
+            match work.as_mut().poll(cx) {
+                Poll::Ready(done) => Poll::Ready(Some(done)),
+                Poll::Pending => self.poll(cx).map(|()| None),
+            }
+        })
+        .await
     }
 }
 
@@ -79,14 +110,14 @@ impl fmt::Debug for Awaited {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
+    use std::future::{pending, ready};
 
     use super::*;
 
     #[tokio::test]
     async fn whoever_waits_goes_on_and_whoever_comes_later_does_not_wait() {
         let moment = Arc::new(Moment::default());
-        let mut awaited = Awaited::new(Arc::clone(&moment));
+        let mut awaited = moment.awaited();
         assert!(!awaited.is_there());
         let waits = tokio::spawn(async move { poll_fn(|cx| awaited.poll(cx)).await });
         let also = tokio::spawn({
@@ -97,9 +128,40 @@ mod tests {
         moment.come();
         waits.await.unwrap();
         also.await.unwrap();
-        let mut late = Awaited::new(Arc::clone(&moment));
+        let mut late = moment.awaited();
         poll_fn(|cx| late.poll(cx)).await;
         moment.wait().await;
         assert!(moment.is_there());
+    }
+
+    #[tokio::test]
+    async fn a_branch_sees_it_at_once_and_wakes_its_own() {
+        let moment = Moment::default();
+        let branch = moment.branch();
+        let mut awaited = branch.awaited();
+        let waits = tokio::spawn(async move { awaited.unless_there(pending::<()>()).await });
+        tokio::task::yield_now().await;
+        moment.come();
+        assert!(branch.is_there());
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished(), "it waits at its branch");
+        branch.come();
+        assert_eq!(waits.await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn work_that_does_not_wait_takes_no_place_among_those_who_do() {
+        let moment = Moment::default();
+        let mut awaited = moment.awaited();
+        assert_eq!(awaited.unless_there(ready(1)).await, Some(1));
+        assert!(awaited.waiting.is_none());
+        let twice = awaited.unless_there(async {
+            tokio::task::yield_now().await;
+            2
+        });
+        assert_eq!(twice.await, Some(2));
+        assert!(awaited.waiting.is_some());
+        moment.come();
+        assert_eq!(awaited.unless_there(ready(3)).await, None, "nothing is begun any more");
     }
 }

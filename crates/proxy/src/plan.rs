@@ -59,6 +59,8 @@ pub(crate) struct Plan {
     answered_whole: bool,
     /// The API that is called, where it is one.
     pub(crate) api: Option<Api>,
+    /// Whether it is no request, and only foreseen what would be chosen for one.
+    foreseen: bool,
     /// Its fields, and why it cannot be split, once that was asked: at once in pools that split requests.
     request: OnceLock<split::Read>,
     why_whole: OnceLock<Option<&'static str>>,
@@ -90,7 +92,8 @@ impl Plan {
         log: &mut AccessLog,
     ) -> Result<Self, Refusal> {
         log.bytes_in = body.len() as u64;
-        let (envelope, names_media) = envelope_of(permits, now, parts, &body, api).await?;
+        let (envelope, names_media) =
+            envelope_of(permits, now, parts, (&body, log.is_written()), api).await?;
         log.stream = envelope.stream;
         log.comparable = !envelope.prompt_logprobs;
         let (resolved, model, owner) = destination(app, now, &envelope, parts)?;
@@ -118,6 +121,7 @@ impl Plan {
         let pool = &resolved.pool;
         let plan = Self {
             repeatable: api.is_some(),
+            foreseen: !log.is_written(),
             owner,
             judge,
             comparable: log.comparable,
@@ -165,6 +169,7 @@ impl Plan {
             tools: self.tools,
             images: self.images,
             blind: self.blind,
+            foreseen: self.foreseen,
         };
         let evidence = pool.evidence_of(&tokens, &asked);
         let evidence = evidence.known_as(self.request_id.as_deref());
@@ -282,12 +287,12 @@ impl Seen<'_> {
 }
 
 /// What the body says that a gateway acts on, and whether it names images or the like, where anybody
-/// asks.
+/// asks. Reading it is a stage of a request where it `counts`.
 async fn envelope_of(
     permits: &Permits,
     now: &Now,
     parts: &Parts,
-    body: &Bytes,
+    (body, counts): (&Bytes, bool),
     api: Option<Api>,
 ) -> Result<(Envelope, bool), Refusal> {
     let permits = &permits.readers;
@@ -296,10 +301,10 @@ async fn envelope_of(
     }
     if api.is_none() {
         // What is sent to other paths may be anything.
-        return Ok(reading::envelope(permits, body, false).await.unwrap_or_default());
+        return Ok(reading::envelope(permits, body, false, counts).await.unwrap_or_default());
     }
     let looks = token_header::is_there(&parts.headers) || now.fleet.reads_images();
-    let read = reading::envelope(permits, body, looks).await;
+    let read = reading::envelope(permits, body, looks, counts).await;
     read.map_err(|error| Refusal::Malformed(error.to_string()))
 }
 

@@ -193,7 +193,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) adapted: bool,
     /// How many bytes of its text are wanted where its tokens are not known.
     pub(crate) text: usize,
-    /// Whether anything is learned of it: not where a choice is only foreseen.
+    /// Whether anything is learned or counted of it: not where a choice is only foreseen.
     pub(crate) learns: bool,
 }
 
@@ -215,7 +215,9 @@ pub(crate) async fn tokenise(pool: &Pool, permits: &Arc<Semaphore>, asked: Asked
     let (rest, took) = match renderer.as_deref().map(quick) {
         Some((Quick::Done(done), took)) => {
             let rendered = done.map_err(|why| (refused(&why), text_in(api, body, asked.text)));
-            note_time(pool.model(), took);
+            if asked.learns {
+                note_time(pool.model(), took);
+            }
             return finished(pool, &asked, renderer.as_ref(), rendered);
         }
         Some((Quick::Rest(rest), took)) => (Some(rest), took),
@@ -224,7 +226,7 @@ pub(crate) async fn tokenise(pool: &Pool, permits: &Arc<Semaphore>, asked: Asked
     let (salt, limits) = (asked.salt.map(str::to_owned), pool.prompts().limits());
     let wanted = asked.text;
     let work = renderer.clone().zip(rest);
-    let timed = renderer.as_ref().map(|_| pool.model().to_owned());
+    let timed = renderer.as_ref().filter(|_| asked.learns).map(|_| pool.model().to_owned());
     let render = move |body: &[u8]| {
         let start = Instant::now();
         let rendered = match work {

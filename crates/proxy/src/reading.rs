@@ -30,17 +30,21 @@ pub(crate) async fn on<T: Send + 'static>(
     work.await.ok()
 }
 
-/// Reads the envelope, and with `media` whether images or the like are named in the body.
+/// Reads the envelope, and with `media` whether images or the like are named in the body; how long the
+/// former took is counted where it `counts`.
 pub(crate) async fn envelope(
     permits: &Arc<Semaphore>,
     body: &Bytes,
     media: bool,
+    counts: bool,
 ) -> Result<(Envelope, bool), BodyError> {
     let (length, body) = (body.len(), body.clone());
     let read = move || {
         let start = Instant::now();
         let envelope = Envelope::parse(&body)?;
-        Stage::Parse.since(start);
+        if counts {
+            Stage::Parse.since(start);
+        }
         Ok((envelope, media && names_media(&body)))
     };
     on(permits, length, read).await.unwrap_or_else(|| {

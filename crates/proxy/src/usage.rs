@@ -1,27 +1,31 @@
 //! Reads numbers out of an answer as it passes: what the engine says of its prompt cache, and how many tokens it made.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use kvasir_prompt::Api;
 use memchr::memmem::Finder;
 
-const CACHED: &[u8] = b"\"cached_tokens\":";
-const PROMPT: &[u8] = b"\"prompt_tokens\":";
-const COMPLETION: &[u8] = b"\"completion_tokens\":";
+/// How every key ends that is looked for: what passes is searched once.
+const END: &[u8] = b"_tokens\":";
+const CACHED: &[u8] = b"\"cached";
+const PROMPT: &[u8] = b"\"prompt";
+const COMPLETION: &[u8] = b"\"completion";
 /// The same in answers of `/v1/responses`.
-const INPUT: &[u8] = b"\"input_tokens\":";
-const OUTPUT: &[u8] = b"\"output_tokens\":";
+const INPUT: &[u8] = b"\"input";
+const OUTPUT: &[u8] = b"\"output";
 /// The longest key, blanks, and the digits of a number.
 const CARRY: usize = 48;
+
+static KEY_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(END));
 
 /// Finds `cached_tokens`, `prompt_tokens` and `completion_tokens` in the bytes of an answer, without parsing it. Inside
 /// a JSON string the quotes of such a key would be escaped, so generated text cannot imitate one.
 #[derive(Debug)]
 pub(crate) struct UsageTap {
-    cached: Finder<'static>,
-    prompt: Finder<'static>,
-    prompt_key: usize,
-    completion: Finder<'static>,
-    completion_key: usize,
+    /// How the keys of the prompt's and of the answer's tokens begin.
+    prompt: &'static [u8],
+    completion: &'static [u8],
     /// The end of what was seen, for keys cut in two.
     carry: Vec<u8>,
     found: Usage,
@@ -38,20 +42,12 @@ pub(crate) struct Usage {
 
 impl UsageTap {
     pub(crate) fn new(api: Option<Api>) -> Self {
-        let (key, made) = match api {
+        let (prompt, completion) = match api {
             Some(Api::Responses) => (INPUT, OUTPUT),
             Some(Api::Messages) => (PROMPT, OUTPUT),
             _ => (PROMPT, COMPLETION),
         };
-        Self {
-            cached: Finder::new(CACHED),
-            prompt: Finder::new(key),
-            prompt_key: key.len(),
-            completion: Finder::new(made),
-            completion_key: made.len(),
-            carry: Vec::with_capacity(2 * CARRY),
-            found: Usage::default(),
-        }
+        Self { prompt, completion, carry: Vec::with_capacity(2 * CARRY), found: Usage::default() }
     }
 
     /// Looks at the next bytes of the answer.
@@ -75,20 +71,20 @@ impl UsageTap {
     }
 
     fn look(&mut self, bytes: &[u8]) {
-        if let Some(number) = last_number(&self.cached, CACHED.len(), bytes) {
-            self.found.cached_tokens = Some(number);
-        }
-        if let Some(number) = last_number(&self.prompt, self.prompt_key, bytes) {
-            self.found.prompt_tokens = Some(number);
-        }
-        if let Some(number) = last_number(&self.completion, self.completion_key, bytes) {
-            self.found.completion_tokens = Some(number);
+        for at in KEY_END.find_iter(bytes) {
+            let (before, after) = (&bytes[..at], &bytes[at + END.len()..]);
+            let kept = if before.ends_with(CACHED) {
+                &mut self.found.cached_tokens
+            } else if before.ends_with(self.prompt) {
+                &mut self.found.prompt_tokens
+            } else if before.ends_with(self.completion) {
+                &mut self.found.completion_tokens
+            } else {
+                continue;
+            };
+            *kept = number(after).or(*kept);
         }
     }
-}
-
-fn last_number(finder: &Finder<'_>, key_len: usize, bytes: &[u8]) -> Option<u64> {
-    finder.find_iter(bytes).filter_map(|at| number(&bytes[at + key_len..])).last()
 }
 
 /// The number at the beginning of `bytes`, only if its end is seen too.
@@ -132,6 +128,13 @@ mod tests {
         }
         let single: Vec<&[u8]> = bytes.chunks(1).collect();
         assert_eq!(read(&single), FOUND);
+    }
+
+    #[test]
+    fn keys_that_only_end_alike_are_others() {
+        let answer = br#"{"uncached_tokens":1,"my_prompt_tokens":2,"total_tokens":3,"prompt":4}"#;
+        assert_eq!(read(&[answer]), Usage::default());
+        assert_eq!(read(&[br#"_tokens":5,"prompt_tokens":6}"#]).prompt_tokens, Some(6));
     }
 
     #[test]

@@ -113,6 +113,14 @@ pub(super) async fn stats(control: &dyn Control) -> Result<Value, ApiError> {
     added_up(move || stats_of(&fleet, recent.stats())).await
 }
 
+pub(super) async fn timeline(
+    control: &dyn Control,
+    model: Option<String>,
+) -> Result<Value, ApiError> {
+    let recent = control.recent();
+    added_up(move || recent.timeline().shown(model.as_deref())).await
+}
+
 /// Off the async threads: a month of many pools takes a while to be added up.
 async fn added_up<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,

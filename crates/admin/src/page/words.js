@@ -78,6 +78,11 @@ const WHY_NOT = {
   disabled: "out of service",
   wrong_role: "only computes prompts for others",
   no_transfer: "how it hands over KV is not known",
+  at_limit_requests: "has as many requests as it may",
+  at_limit_tokens: "has as many tokens under way as it may",
+  kv_saturated: "its KV cache is full of what is under way",
+  tried: "the request failed there already",
+  not_owner: "another engine keeps what the request goes on from",
 };
 
 const CAUSES = {
@@ -107,6 +112,7 @@ const OUTCOMES = {
   request_timeout: "took too long in all",
   first_data_timeout: "the engine did not begin in time",
   incomplete_stream: "the stream ended without its last event",
+  stopping: "the gateway stopped before it was over",
 };
 
 const LEVELS = { tokens: "token by token", text: "approximately", none: "not at all" };
@@ -117,6 +123,12 @@ const PLANS = {
   unified: "one engine for prompt and answer",
   no_prefill: "no prefill engine was free: the decode engine computed the prompt",
   not_split: "not to be split: the decode engine did all of it",
+  prefill_failed: "prefill failed: the decode engine computed the prompt",
+  params_missing: "the prefill engine handed nothing over: the decode engine computed the prompt",
+  ended_early: "the first token ended the answer: the decode engine computed the prompt",
+  transfer_failed: "the decode engine failed, and may have tried to fetch",
+  lease_expired: "what was handed over had expired: the decode engine computed the prompt",
+  unknown_protocol: "how the prefill engine hands over is not known: the decode engine computed the prompt",
 };
 
 /** A word of a table in plain language, or the word itself; own properties only. */

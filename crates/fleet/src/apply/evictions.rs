@@ -57,16 +57,20 @@ impl Evictions {
         }
     }
 
-    /// These blocks were computed, or fetched from elsewhere.
-    pub(super) fn stored(&mut self, hashes: &[EngineHash]) {
+    /// These blocks came into the engine's own memory. Those it was able to fetch, from another tier of
+    /// its own, it need not have computed: they are no loss.
+    pub(super) fn stored(&mut self, hashes: &[EngineHash], fetched: impl Fn(EngineHash) -> bool) {
         if self.remembered.is_empty() {
             return;
         }
-        for hash in hashes.iter().filter_map(watched) {
+        for (name, hash) in hashes.iter().filter_map(|name| Some((name, watched(name)?))) {
             let Some(known) = self.remembered.get_mut(place(hash)) else { continue };
-            if *known == hash {
-                // Once for each time it left.
-                *known = 0;
+            if *known != hash {
+                continue;
+            }
+            // Once for each time it left.
+            *known = 0;
+            if !fetched(*name) {
                 self.counts.regretted += 1;
                 self.now.1 += 1;
             }
@@ -99,13 +103,17 @@ mod tests {
         range.map(EngineHash).collect()
     }
 
+    fn computed(_: EngineHash) -> bool {
+        false
+    }
+
     #[test]
     fn blocks_that_return_soon_are_regretted() {
         let mut evictions = Evictions::default();
         // Eight thousand leave, of which half are asked for again.
         for from in (0..8_000).step_by(100) {
             evictions.evicted(&hashes(from..from + 100));
-            evictions.stored(&hashes(from..from + 50));
+            evictions.stored(&hashes(from..from + 50), computed);
         }
         let counts = evictions.counts();
         let sampled = counts.watched as f64 / 1_000.0;
@@ -114,8 +122,8 @@ mod tests {
         assert!((0.45..0.55).contains(&share), "{counts:?}");
         assert!((0.3..0.7).contains(&counts.regretted_share.unwrap()), "{counts:?}");
         // Again without leaving, and never having left.
-        evictions.stored(&hashes(0..4_000));
-        evictions.stored(&hashes(100_000..104_000));
+        evictions.stored(&hashes(0..4_000), computed);
+        evictions.stored(&hashes(100_000..104_000), computed);
         assert!(evictions.counts().regretted <= counts.watched);
         // Later nobody returns: that is what counts lately.
         evictions.evicted(&hashes(200_000..204_000));
@@ -125,15 +133,15 @@ mod tests {
     #[test]
     fn few_evictions_say_nothing_and_clearing_is_none() {
         let mut evictions = Evictions::default();
-        evictions.stored(&hashes(0..1_000));
+        evictions.stored(&hashes(0..1_000), computed);
         evictions.evicted(&hashes(0..100));
-        evictions.stored(&hashes(0..100));
+        evictions.stored(&hashes(0..100), computed);
         assert_eq!(evictions.counts().regretted_share, None);
         let counts = evictions.counts();
         assert_eq!(counts.regretted, counts.watched);
         evictions.evicted(&hashes(0..2_000));
         evictions.cleared();
-        evictions.stored(&hashes(0..2_000));
+        evictions.stored(&hashes(0..2_000), computed);
         assert_eq!(evictions.counts().regretted, counts.regretted);
         assert_eq!(evictions.counts().regretted_share, None);
     }
@@ -143,7 +151,7 @@ mod tests {
         let mut evictions = Evictions::default();
         evictions.evicted(&hashes(0..1_000));
         evictions.evicted(&hashes(10_000..1_000_000));
-        evictions.stored(&hashes(0..1_000));
+        evictions.stored(&hashes(0..1_000), computed);
         assert_eq!(evictions.counts().regretted, 0);
         assert_eq!(evictions.remembered.len(), REMEMBERED);
     }

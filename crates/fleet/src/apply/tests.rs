@@ -51,6 +51,32 @@ fn in_group(group: u32, kind: SpecKind, stored: BlockStored) -> BlockStored {
 }
 
 #[test]
+fn blocks_that_are_fetched_from_another_tier_are_not_computed_anew() {
+    const BLOCKS: u32 = 2_000;
+    let on_host = |stored: BlockStored| BlockStored { medium: Medium::Known(Tier::Host), ..stored };
+    let mut rig = Rig::new(Limits::default());
+    let evict = |rig: &mut Rig| {
+        let hashes = stored(BLOCKS).block_hashes;
+        let medium = Medium::Known(Tier::Device);
+        rig.applier.remove(&BlockRemoved { block_hashes: hashes, medium, group: None });
+    };
+    rig.apply(stored(BLOCKS));
+    rig.apply(on_host(stored(BLOCKS)));
+    evict(&mut rig);
+    rig.apply(stored(BLOCKS));
+    let counts = rig.applier.evictions();
+    assert!(counts.watched > 100, "{counts:?}");
+    assert_eq!((counts.regretted, counts.regretted_share), (0, Some(0.0)));
+    // Gone from there too: computed anew.
+    let medium = Medium::Known(Tier::Host);
+    let gone = BlockRemoved { block_hashes: stored(BLOCKS).block_hashes, medium, group: None };
+    rig.applier.remove(&gone);
+    evict(&mut rig);
+    rig.apply(stored(BLOCKS));
+    assert_eq!(rig.applier.evictions().regretted, counts.watched);
+}
+
+#[test]
 fn groups_of_hybrid_models_are_followed() {
     let mut rig = Rig::new(Limits::default());
     rig.apply(in_group(0, SpecKind::FullAttention, stored(4)));

@@ -40,9 +40,11 @@ pub(super) struct KeyedAs<'a> {
 
 /// A request's prompts keyed and looked up, once for all members that key them alike.
 pub(super) struct Lookups<'a> {
-    pub(super) inventory: &'a Inventory,
+    inventory: &'a Inventory,
     pub(super) tokens: &'a PromptTokens<'a>,
     pub(super) known: Vec<(KeyedAs<'a>, Lookup)>,
+    /// Whether it is counted how long they take.
+    counts: bool,
 }
 
 pub(super) struct Lookup {
@@ -51,12 +53,25 @@ pub(super) struct Lookup {
 }
 
 impl<'a> Lookups<'a> {
+    pub(super) fn new(
+        inventory: &'a Inventory,
+        tokens: &'a PromptTokens<'a>,
+        counts: bool,
+    ) -> Self {
+        Self { inventory, tokens, known: Vec::new(), counts }
+    }
+
     /// `None` where the tokens are not known.
     pub(super) fn get(&mut self, keyed: KeyedAs<'a>) -> Option<(usize, &Lookup)> {
         let prompts = self.tokens.prompts?;
         let known = self.known.iter().position(|(known, _)| *known == keyed);
         let at = known.unwrap_or_else(|| {
-            let found = lookup(self.inventory, &keyed, prompts, self.tokens);
+            let start = Instant::now();
+            let (found, hashed) = lookup(self.inventory, &keyed, prompts, self.tokens);
+            if self.counts {
+                Stage::Hash.took(hashed.duration_since(start).as_secs_f64());
+                Stage::Overlap.since(hashed);
+            }
             self.known.push((keyed, found));
             self.known.len() - 1
         });
@@ -97,16 +112,17 @@ pub(crate) fn held(
     let (Some(prompts), Some(keyed)) = (tokens.prompts, keyed) else {
         return Overlap::default();
     };
-    let found = lookup(inventory, &keyed, prompts, tokens);
+    let (found, _) = lookup(inventory, &keyed, prompts, tokens);
     sum(found.overlaps.iter().map(|overlaps| overlaps.get(slot)))
 }
 
+/// What was found, and when the keys were made that it was found by.
 fn lookup(
     inventory: &Inventory,
     keyed: &KeyedAs<'_>,
     prompts: &[Vec<u32>],
     tokens: &PromptTokens<'_>,
-) -> Lookup {
+) -> (Lookup, Instant) {
     let lora = tokens.adapter.map(|name| (name, keyed.adapter_path));
     let space = inventory.space();
     // The engine's hashes cover adapter and salt.
@@ -114,7 +130,6 @@ fn lookup(
         Keying::Tokens => Scope { model: keyed.base, lora, salt: tokens.salt },
         Keying::Engine(_) => Scope { model: keyed.base, lora: None, salt: None },
     };
-    let start = Instant::now();
     let root = space.root(&scope);
     let (size, lookahead) = (keyed.block_size as usize, keyed.lookahead as usize);
     let hashed = Hashed { block_size: size, lookahead, lora, salt: tokens.salt };
@@ -132,12 +147,11 @@ fn lookup(
     };
     let chains: Vec<Chain> =
         off_the_scheduler(is_long(&keyed.keying, prompts), || prompts.iter().map(chain).collect());
-    let hashed = Stage::Hash.since(start);
+    let hashed = Instant::now();
     let overlaps = |chain: &Chain| inventory.overlaps(chain.usable(), keyed.block_size);
     let overlaps = chains.iter().map(overlaps).collect();
-    Stage::Overlap.since(hashed);
     let keys = PromptKeys { block_size: keyed.block_size, prompts: chains };
-    Lookup { keys: Arc::new(keys), overlaps }
+    (Lookup { keys: Arc::new(keys), overlaps }, hashed)
 }
 
 /// Whether keying takes so long that other requests should not wait for it: a batch as a whole.

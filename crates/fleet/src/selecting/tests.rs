@@ -16,6 +16,7 @@ fn policies_are_told_what_they_need_and_no_more() {
         tools: true,
         images: true,
         blind: Some(Blind::NoTokenizer),
+        foreseen: false,
     };
     let told = |needs: Needs| {
         let mut traits = Traits::of(&tokens(Some("s")), needs);

@@ -1,4 +1,4 @@
-//! A few of an endpoint's blocks, for people.
+//! Looks at an endpoint's blocks as they are: a few for people, and where one is.
 
 use super::{Endpoint, Shared};
 use crate::residency::BlockSample;
@@ -9,6 +9,14 @@ use crate::terms::{EngineHash, Tier};
 const LOOKED_AT: usize = 16;
 
 impl Endpoint {
+    /// Whether a block is resident in a tier other than the engine's own memory.
+    pub(crate) fn is_offloaded(&self, hash: EngineHash, shared: Shared<'_>) -> bool {
+        let known = self.handles.get(hash).filter(|known| known.live);
+        known.is_some_and(|known| {
+            !shared.index.tiers(known.at, shared.slot).without(Tier::Device).is_empty()
+        })
+    }
+
     /// Some of its resident blocks, those nearest to the starts of prompts first.
     pub(crate) fn sample(&self, limit: usize, shared: Shared<'_>) -> Vec<BlockSample> {
         let handles = self.handles.iter().take(limit.saturating_mul(LOOKED_AT));

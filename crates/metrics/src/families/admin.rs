@@ -1,7 +1,7 @@
 //! The admin API: who asked for what, and what became of it.
 
 use super::Group;
-use super::words::OWN_SECONDS;
+use super::words::ADMIN_SECONDS;
 use crate::family::{Label, counter, gauge, histogram};
 
 pub(super) const GROUP: Group = Group {
@@ -16,7 +16,7 @@ pub(super) const GROUP: Group = Group {
         ),
         histogram(
             "kvasir_admin_request_seconds",
-            OWN_SECONDS,
+            ADMIN_SECONDS,
             &[],
             "From the head of a request to the admin API to its answer.",
         ),

@@ -99,3 +99,6 @@ pub(super) const ENGINE_SECONDS: &[f64] =
 /// Seconds of what the gateway itself does: microseconds to tens of milliseconds.
 pub(super) const OWN_SECONDS: &[f64] =
     &[2e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 1e-2, 5e-2, 0.25];
+/// Seconds of answers of the admin API: some look at everything there is, or wait for a disk.
+pub(super) const ADMIN_SECONDS: &[f64] =
+    &[1e-4, 5e-4, 1e-3, 2.5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];

@@ -26,6 +26,7 @@ use super::streams::{Answer, Open};
 use super::tls::Tls;
 use crate::app::App;
 use crate::handle::handle;
+use crate::moment::Moment;
 
 /// What a connection that was just made gets, when a stop comes, to send its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
@@ -38,6 +39,8 @@ pub(crate) struct Client {
     pub(crate) scheme: &'static str,
     /// Its address, for `x-forwarded-for`.
     pub(crate) address: HeaderValue,
+    /// When what is under way has to be over. The connection's task passes it on.
+    pub(crate) cut: Moment,
     hub: Arc<Hub>,
     begun: AtomicU64,
     open: AtomicU32,
@@ -132,6 +135,7 @@ impl Shared {
             app: Arc::clone(&self.app),
             scheme,
             address: address(peer),
+            cut: self.app.cut.branch(),
             hub: Arc::clone(&self.hub),
             begun: AtomicU64::new(0),
             open: AtomicU32::new(0),
@@ -159,7 +163,12 @@ impl Shared {
         let mut stopped = pin!(self.hub.stopped());
         let mut timer = pin!(tokio::time::sleep(self.settings.idle_timeout));
         let mut watch = Watch::new(self, &client);
+        let (mut cut, mut is_cut) = (self.app.cut.awaited(), false);
         let ended = poll_fn(|cx| {
+            if !is_cut && cut.poll(cx).is_ready() {
+                is_cut = true;
+                client.cut.come();
+            }
             loop {
                 if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                     return Poll::Ready(Some(ended));

@@ -86,3 +86,38 @@ pub(super) fn error_event(api: Option<Api>, why: Break, sequence: Option<u64>) -
 fn named(data: &Value) -> String {
     format!("event: error\ndata: {data}\n\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_page_has_a_word_for_every_end_and_every_exclusion() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../admin/src/page/words.js");
+        let script = std::fs::read_to_string(path).unwrap();
+        let table = |name: &str| {
+            let (_, rest) = script.split_once(&format!("const {name} = {{\n")).unwrap();
+            let lines = rest.lines().take_while(|line| *line != "};");
+            let words = lines.map(|line| line.trim().split_once(": ").unwrap().0.to_owned());
+            words.collect::<std::collections::BTreeSet<_>>()
+        };
+        let breaks = [Break::Broke, Break::Idle, Break::Deadline, Break::NoDone, Break::Stopping];
+        let mut ends: Vec<&str> = breaks.map(Break::code).to_vec();
+        // A match without a rest: whoever adds a break comes by here.
+        let place = |why| match why {
+            Break::Broke => 0,
+            Break::Idle => 1,
+            Break::Deadline => 2,
+            Break::NoDone => 3,
+            Break::Stopping => 4,
+        };
+        assert!(breaks.into_iter().map(place).eq(0..breaks.len()));
+        ends.extend(["complete", "client_left", "first_data_timeout"]);
+        assert_eq!(table("OUTCOMES"), ends.into_iter().map(str::to_owned).collect());
+        let words = kvasir_balance::Exclusion::ALL.map(kvasir_balance::Exclusion::as_str);
+        // Of one that cannot be reached it is said why.
+        let words = words.into_iter().filter(|word| *word != "unreachable");
+        let words = words.chain(["no_answer_yet"]).map(str::to_owned).collect();
+        assert_eq!(table("WHY_NOT"), words);
+    }
+}

@@ -133,6 +133,13 @@ async fn what_is_explained_is_what_is_then_done_and_nothing_else_changes() {
         let chosen = chosen.clone().find(|one| one["endpoint"] == explained["chosen"]).unwrap();
         assert_eq!(chosen["overlap"], decision.overlap);
     }
+    // Nor does it count among the stages of requests.
+    let metrics = gateway.metrics().await;
+    for stage in ["parse", "hash", "overlap", "choose", "tokenise"] {
+        let count = metrics.sum("kvasir_stage_seconds_count", &[("stage", stage)]);
+        assert_eq!(count, Some(6.0), "{stage}");
+    }
+    assert_eq!(metrics.sum("kvasir_tokenize_seconds_count", &[("model", "tiny")]), Some(6.0));
     let stats = admin.get("/api/v1/stats").await;
     assert_eq!((&stats["requests"], &stats["pools"]["tiny"]["requests"]), (&json!(6), &json!(6)));
     let sent: usize = replicas.iter().map(|replica| replica.engine.requests().len()).sum();
