@@ -2,6 +2,7 @@
 //! contents to messages, and runs both as `cargo xtask tidy` and as a test.
 
 mod errors;
+mod functions;
 mod layers;
 mod length;
 mod links;
@@ -16,11 +17,15 @@ mod unused;
 mod unused_testdata;
 mod versions;
 
-pub(crate) use self::length::notes;
 pub(crate) use self::tree::Tree;
 
 /// From contents to errors; each message says what to do.
 type Check = fn(&Tree) -> Vec<String>;
+
+/// What is worth a look, and no error.
+pub(crate) fn notes(tree: &Tree) -> Vec<String> {
+    [length::notes(tree), functions::notes(tree)].concat()
+}
 
 /// All checks with their names.
 pub(crate) const CHECKS: &[(&str, Check)] = &[
@@ -29,6 +34,7 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("prints", prints::check),
     ("errors", errors::check),
     ("length", length::check),
+    ("functions", functions::check),
     ("manifests", manifests::check_manifests),
     ("module docs", manifests::check_module_docs),
     ("unused dependencies", unused::check),
@@ -83,6 +89,11 @@ mod tests {
     #[test]
     fn files_are_short() {
         passes("length");
+    }
+
+    #[test]
+    fn functions_are_short() {
+        passes("functions");
     }
 
     #[test]

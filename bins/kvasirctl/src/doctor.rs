@@ -14,18 +14,20 @@ use crate::Ended;
 use crate::args::{DoctorArgs, LookArgs};
 use crate::engine_origin;
 use crate::examine::{self, Group};
+use crate::gateway::Gateway;
 use crate::identity;
 
 /// Looks and reports, once or until told to stop.
 pub(crate) async fn run(args: DoctorArgs) -> Result<Ended> {
-    match (&args.config, &args.address.admin) {
-        (Some(_), Some(_)) if args.look.json || args.look.watch.is_some() => {
-            let why = "--json and --watch: give one of --config and --admin";
+    let is_gateway_named = args.connect.address.admin.is_some() || args.connect.settings.is_some();
+    match (&args.config, is_gateway_named) {
+        (Some(_), true) if args.look.json || args.look.watch.is_some() => {
+            let why = "--json and --watch: give --config, or else --admin or --settings";
             Ok(examine::refused(&anyhow!(why)))
         }
-        (Some(config), None) => of_engines(config, &args).await,
+        (Some(config), false) => of_engines(config, &args).await,
         (None, _) => of_gateway(&args).await,
-        (Some(config), Some(_)) => {
+        (Some(config), true) => {
             let engines = of_engines(config, &args).await?;
             Ok(worse(engines, of_gateway(&args).await?))
         }
@@ -44,7 +46,7 @@ async fn of_gateway(args: &DoctorArgs) -> Result<Ended> {
         let why = "--probe: prompts are sent to the engines of a configuration; give --config";
         return Ok(examine::refused(&anyhow!(why)));
     }
-    match gateway::named(&args.address) {
+    match Gateway::of(&args.connect) {
         Ok(gateway) => gateway::run(&gateway, args).await,
         Err(error) => {
             let hint = "or give a gateway's configuration with --config FILE to check its engines";

@@ -4,7 +4,7 @@ mod refusal;
 mod unhashed;
 
 use std::fmt::Write as _;
-use std::io::{Read, Write as _, stdin, stdout};
+use std::io::{Read, stdin};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use self::refusal::Refusal;
 use crate::args::HashArgs;
+use crate::output::write;
 use crate::{Ended, say};
 
 /// The largest file of token ids that is read: some ten million tokens.
@@ -55,13 +56,8 @@ pub(crate) fn run(args: HashArgs) -> Result<Ended> {
     } else {
         as_lines(engine, &explained, args.preimage, rest)
     };
-    // A reader that has seen enough is not an error.
-    match stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("standard output")
-        }
-        _ => Ok(Ended::Done),
-    }
+    write(&text)?;
+    Ok(Ended::Done)
 }
 
 fn refused(refusal: &Refusal) -> Ended {

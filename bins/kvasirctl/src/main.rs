@@ -1,5 +1,6 @@
 //! Kvasir's tool for operators: reads arguments, asks gateways and engines, wires the libraries, runs. Exit status 0 after a
-//! clean end, 2 for arguments that cannot be, 130 where it was interrupted, 1 for anything else;
+//! clean end, 2 for arguments that cannot be, 130 where it was interrupted, 141 where nobody reads
+//! its output any more, 1 for anything else;
 //! checks end with 1 where something is off, and with 3 where something could not be told.
 
 mod args;
@@ -46,6 +47,8 @@ use crate::change::State;
 const BAD_USAGE: u8 = 2;
 /// What a shell takes for "ended by SIGINT".
 const INTERRUPTED: u8 = 130;
+/// What a shell takes for "ended by SIGPIPE".
+const UNREAD: u8 = 141;
 /// How long the runtime may take to end what still runs when everything is done.
 const RUNTIME_END: Duration = Duration::from_secs(2);
 
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
             ExitCode::from(INTERRUPTED)
         }
         Ok(Ended::Status(status)) => ExitCode::from(status),
+        Err(error) if error.is::<output::Unread>() => ExitCode::from(UNREAD),
         Err(error) => {
             say(&format!("{error:#}"));
             if usage::is_usage(&error) { ExitCode::from(BAD_USAGE) } else { ExitCode::FAILURE }

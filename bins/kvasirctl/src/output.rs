@@ -1,7 +1,7 @@
 //! What commands print on standard output, and the files they make.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Write as _, stdout};
+use std::io::{ErrorKind, Write as _, stdout};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -25,12 +25,21 @@ pub(crate) fn yaml(document: &Value) -> Result<String> {
     Ok(format!("{}\n", text.trim_end_matches('\n')))
 }
 
+/// Who read standard output has gone, as `head` does: no error, but nothing more to do either.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody reads standard output any more")]
+pub(crate) struct Unread;
+
 /// A text as it is.
+///
+/// # Errors
+/// [`Unread`], or why it cannot be written.
 pub(crate) fn write(text: &str) -> Result<()> {
     let mut out = stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Unread.into()),
+        written => written.context("standard output"),
+    }
 }
 
 /// The new file of `--out`, which nobody else can read.

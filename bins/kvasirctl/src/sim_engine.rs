@@ -1,6 +1,5 @@
 //! `kvasirctl sim-engine`: one simulated engine until it is told to stop.
 
-use std::io::{Write as _, stdout};
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
@@ -9,6 +8,7 @@ use kvasir_engine_sim::server::{SimServer, SimServerConfig};
 use kvasir_engine_sim::{EngineConfig, HashForm, Hashing};
 
 use crate::args::SimEngineArgs;
+use crate::output::write;
 use crate::{Ended, stop};
 
 /// Serves until SIGINT or SIGTERM.
@@ -28,11 +28,7 @@ pub(crate) async fn run(args: SimEngineArgs) -> Result<Ended> {
     let or_none = |endpoint: Option<String>| endpoint.unwrap_or_else(|| "none".to_owned());
     let events = or_none(server.events_endpoint());
     let replay = or_none(server.replay_endpoint());
-    {
-        let mut out = stdout().lock();
-        writeln!(out, "{} events={events} replay={replay}", server.url())?;
-        out.flush()?;
-    }
+    write(&format!("{} events={events} replay={replay}\n", server.url()))?;
     stopped.await;
     server.stop().await;
     Ok(Ended::Done)

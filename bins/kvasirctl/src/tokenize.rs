@@ -1,7 +1,7 @@
 //! `kvasirctl tokenize`: what the gateway would route a request by.
 
 use std::fs;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -9,6 +9,7 @@ use kvasir_prompt::{Api, Limits, Prompts, Renderer, Unrouted, given_ids};
 use serde_json::{Value, json};
 
 use crate::args::tokenize::TokenizeArgs;
+use crate::output::write;
 
 /// Largest body that is read: more than any engine takes.
 const MAX_BODY: u64 = 256 << 20;
@@ -19,7 +20,7 @@ pub(crate) fn run(args: &TokenizeArgs) -> Result<()> {
     let path = args.path.split(['?', '#']).next().unwrap_or_default();
     let shown = shown(args, path, &body)?;
     let text = if args.json { format!("{shown}\n") } else { lines(&shown) };
-    io::stdout().lock().write_all(text.as_bytes()).context("standard output")
+    write(&text)
 }
 
 fn read(file: &Path) -> Result<Vec<u8>> {

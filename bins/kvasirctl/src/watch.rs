@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal as _, stdout};
 use std::pin::pin;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use kvasir_admin_client::ApiPath;
@@ -21,6 +21,8 @@ const LEAVE: &str = "\x1b[?25h\x1b[?7h\x1b[?1049l";
 
 /// What was seen at one moment.
 struct Look {
+    /// When the counts were asked for.
+    at: Instant,
     pools: Value,
     endpoints: Value,
     stats: Value,
@@ -43,7 +45,7 @@ pub(crate) async fn run(args: WatchArgs) -> Result<Ended> {
     }
     let mut before: Option<Look> = None;
     let ended = loop {
-        let frame = look.text(gateway.url(), before.as_ref().map(|before| (before, args.interval)));
+        let frame = look.text(gateway.url(), before.as_ref());
         if let Err(error) = write(&framed(&frame, screen)) {
             break Err(error);
         }
@@ -85,16 +87,19 @@ fn framed(frame: &str, screen: bool) -> String {
 impl Look {
     async fn at(gateway: &Gateway, decisions: u32) -> Result<Self> {
         let latest = ApiPath::of(&["decisions"]).with("limit", &decisions.to_string());
+        let pools = gateway.get(&ApiPath::of(&["pools"])).await?;
+        let endpoints = gateway.get(&ApiPath::of(&["endpoints"])).await?;
         Ok(Self {
-            pools: gateway.get(&ApiPath::of(&["pools"])).await?,
-            endpoints: gateway.get(&ApiPath::of(&["endpoints"])).await?,
+            pools,
+            endpoints,
+            at: Instant::now(),
             stats: gateway.get(&ApiPath::of(&["stats"])).await?,
             decisions: gateway.get(&latest).await?,
         })
     }
 
-    /// All of it; with what was seen so many seconds before, also the rate of requests.
-    fn text(&self, url: &str, before: Option<(&Self, u64)>) -> String {
+    /// All of it; with what was seen before, also what came since.
+    fn text(&self, url: &str, before: Option<&Self>) -> String {
         format!(
             "{url}  {}\n{}\n\n{}\n{}\n{}",
             clock(),
@@ -105,7 +110,7 @@ impl Look {
         )
     }
 
-    fn hits(&self, before: Option<(&Self, u64)>) -> String {
+    fn hits(&self, before: Option<&Self>) -> String {
         let stats = &self.stats;
         let requests = count(stats, "requests");
         let mut line = format!(
@@ -114,10 +119,15 @@ impl Look {
             percent(&stats["hit_rate"]),
             percent(&stats["predicted_token_hit_rate"]),
         );
-        if let Some((before, seconds)) = before {
+        if let Some(before) = before {
+            // Which may be long: a gateway that restarts is waited for.
+            let seconds = self.at.duration_since(before.at).as_secs_f64();
             let since = |key: &str| count(stats, key).saturating_sub(count(&before.stats, key));
             let new = since("requests");
-            line.push_str(&format!("; last {seconds} s: {new} requests, {} hits", since("hits")));
+            line.push_str(&format!(
+                "; last {seconds:.0} s: {new} requests, {} hits",
+                since("hits")
+            ));
         }
         line
     }
@@ -132,6 +142,22 @@ fn clock() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_are_of_the_time_that_passed() {
+        let at = |at: Instant, requests: u64| Look {
+            at,
+            pools: Value::Null,
+            endpoints: Value::Null,
+            stats: serde_json::json!({"requests": requests, "hits": requests / 2}),
+            decisions: Value::Null,
+        };
+        let first = at(Instant::now(), 10);
+        let next = at(first.at + Duration::from_secs(37), 16);
+        let line = next.hits(Some(&first));
+        assert!(line.ends_with("; last 37 s: 6 requests, 3 hits"), "{line}");
+        assert!(!next.hits(None).contains("last"));
+    }
 
     #[test]
     fn frames_take_each_others_place_on_a_terminal_only() {

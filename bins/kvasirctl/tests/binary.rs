@@ -95,6 +95,20 @@ fn keys(value: &Value) -> Vec<&str> {
 }
 
 #[test]
+fn who_reads_no_more_is_left_in_peace() {
+    let scratch = Scratch::new("unread");
+    let hash = "hash --engine vllm --engine-version 0.32.0 --block-size 4 --tokens 1,2,3,4";
+    for args in ["completions bash", hash] {
+        assert_eq!(scratch.run(args).status.code(), Some(0), "{args}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = scratch.command(args).stdout(writer).output().unwrap();
+        let status = output.status.code();
+        assert_eq!((status, &*text(&output.stderr)), (Some(141), ""), "{args}");
+    }
+}
+
+#[test]
 fn a_short_demo_reports_json() {
     let scratch = Scratch::new("short-demo");
     let output = scratch.run("demo --seconds 8 --json");

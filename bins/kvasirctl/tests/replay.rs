@@ -320,7 +320,7 @@ fn a_pair_is_explained_with_the_terms_of_both_sides_and_the_plans_not_taken() {
         "* http://d1 2000 6000 0.0050 200000 0.0350 10 0.6000 0.1000 1.50 0.9375 0.0000 1.8350 8.6250",
     );
     has(&text, "* split http://p1 http://d1 3.9725");
-    has(&text, "decode_holds http://d1 http://d1 8.6250");
+    has(&text, "decode_alone http://d1 http://d1 8.6250");
     // 0.2625 + 1.5 · 2.5 · 1 + 0.6 · 3 · 1.1
     has(&text, "unified http://u1 http://u1 5.9925");
     let json: Value =

@@ -110,7 +110,8 @@ impl AdminClient {
         let asked = self.exchange(Method::GET, &place, Bytes::new()).await;
         let document: Value = match asked {
             Ok((_, answer)) => serde_json::from_slice(&answer).unwrap_or_default(),
-            Err(error) => return error,
+            // It cannot be told, but what was answered stays so.
+            Err(error) => return refusal.map_or(error, AskError::from),
         };
         let url = self.url().to_owned();
         match (document::version(&document), refusal) {
@@ -151,8 +152,9 @@ impl AdminClient {
             let read = read(started).await;
             Ok((status, read.map_err(|why| AskError::Broken { url: url(), why })?))
         };
-        let late = || AskError::Timeout { url: url(), after: ANSWER };
-        tokio::time::timeout(CONNECT + ANSWER, exchange).await.unwrap_or_else(|_| Err(late()))
+        let whole = CONNECT + ANSWER;
+        let late = || AskError::Timeout { url: url(), after: whole };
+        tokio::time::timeout(whole, exchange).await.unwrap_or_else(|_| Err(late()))
     }
 
     fn request(&self, method: &Method, uri: &Uri, body: &Bytes) -> Request<Full<Bytes>> {

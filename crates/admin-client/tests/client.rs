@@ -75,6 +75,27 @@ async fn a_thing_that_is_not_there_is_told_from_a_route_that_is_not() {
 }
 
 #[tokio::test]
+async fn a_refusal_stands_where_the_question_about_it_fails() {
+    let error = json!({"code": "not_found", "message": "there is no pool `org/m`"});
+    let missing = refusal(StatusCode::NOT_FOUND, &error);
+    let server = FakeEngine::start(EngineConfig::default()).await.unwrap();
+    server.set_handler(move |asked| {
+        let is_document = asked.path == "/api/v1/openapi.json";
+        Some(if is_document { Reply::ResetBeforeHead } else { missing.clone() })
+    });
+    let asked = client_of(&server).get(&pool()).await.unwrap_err();
+    assert_eq!(asked.to_string(), "there is no pool `org/m`");
+    // What is no answer of the API says nothing by itself.
+    server.set_handler(|asked| {
+        let is_document = asked.path == "/api/v1/openapi.json";
+        let empty = Reply::Status(StatusCode::NOT_FOUND, HeaderMap::new(), Bytes::new());
+        Some(if is_document { Reply::ResetBeforeHead } else { empty })
+    });
+    let asked = client_of(&server).get(&pool()).await;
+    assert!(matches!(asked, Err(AskError::Broken { .. })), "{asked:?}");
+}
+
+#[tokio::test]
 async fn what_is_no_admin_api_is_told() {
     // As the data port answers.
     let server = FakeEngine::start(EngineConfig::default()).await.unwrap();

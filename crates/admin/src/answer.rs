@@ -85,11 +85,7 @@ pub(crate) async fn answer(control: &dyn Control, asked: &Asked) -> Result<Answe
     let mut version = asked.route.does.shows_config().then(|| control.state().version);
     let value = match asked.route.does {
         Does::Page => return Ok(Answer::page(page::INDEX)),
-        Does::PageFile => {
-            let name = asked.value(0);
-            let found = page::find(name).map(Answer::page);
-            return found.ok_or_else(|| ApiError::not_found(format!("no file `{name}`")));
-        }
+        Does::PageFile => return page_file(asked.value(0)),
         Does::Metrics => return Ok(Answer::text(control.metrics())),
         Does::Health => json!({"status": "ok"}),
         Does::Document => openapi::document(),
@@ -138,6 +134,11 @@ pub(crate) async fn answer(control: &dyn Control, asked: &Asked) -> Result<Answe
         }
     };
     Ok(Answer { version, ..Answer::json(status, value) })
+}
+
+fn page_file(name: &str) -> Result<Answer, ApiError> {
+    let found = page::find(name).map(Answer::page);
+    found.ok_or_else(|| ApiError::not_found(format!("no file `{name}`")))
 }
 
 impl Asked {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use kvasir_prompt::beginning;
 use parking_lot::Mutex;
 use serde::Serialize;
 
@@ -105,8 +106,7 @@ impl Recent {
         if let Some(id) = &mut decided.request_id
             && id.len() > MAX_NAME
         {
-            let end = (0..=MAX_NAME).rev().find(|end| id.is_char_boundary(*end)).unwrap_or(0);
-            id.truncate(end);
+            id.truncate(beginning(id, MAX_NAME).len());
         }
         let mut tail = self.tail.lock();
         if tail.len() >= KEPT {

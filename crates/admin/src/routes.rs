@@ -6,7 +6,6 @@ use http::{Method, StatusCode};
 use crate::auth::Access;
 use crate::error::ApiError;
 use crate::path;
-use crate::server::is_method;
 
 /// What a route does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,6 +306,11 @@ pub(crate) struct NotFound {
     pub(crate) error: ApiError,
     /// The methods that the path has.
     pub(crate) allow: Option<String>,
+}
+
+/// Whether a method asks for a route's.
+fn is_method(asked: &Method, of_route: &str) -> bool {
+    asked.as_str() == of_route || (asked == Method::HEAD && of_route == "GET")
 }
 
 /// The route of a request, and the values of its path.

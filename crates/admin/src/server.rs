@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kvasir_server_tls::TlsFiles;
@@ -200,9 +199,4 @@ impl Talk {
             tracing::debug!(%error, "a connection of the admin port broke");
         }
     }
-}
-
-/// Whether a method asks for a route's.
-pub(crate) fn is_method(asked: &Method, of_route: &str) -> bool {
-    asked.as_str() == of_route || (asked == Method::HEAD && of_route == "GET")
 }

@@ -46,8 +46,8 @@ pub enum Role {
 pub enum PairPlan {
     /// A prefill endpoint computes the prompt, a decode endpoint answers.
     Split,
-    /// A decode endpoint does all of it, as that costs less: it holds enough of the prompt.
-    DecodeHolds,
+    /// A decode endpoint does all of it, as that costs least.
+    DecodeAlone,
     /// A unified endpoint does all of it.
     Unified,
     /// A decode endpoint computes the prompt: no prefill endpoint can.
@@ -96,7 +96,7 @@ impl Pairing {
     pub(crate) fn alone(&self, has_prefill: bool) -> PairPlan {
         match self.legs {
             Legs::Whole => PairPlan::NotSplit,
-            _ if has_prefill => PairPlan::DecodeHolds,
+            _ if has_prefill => PairPlan::DecodeAlone,
             _ => PairPlan::NoPrefill,
         }
     }
@@ -193,7 +193,7 @@ impl PairPlan {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Split => "split",
-            Self::DecodeHolds => "decode_holds",
+            Self::DecodeAlone => "decode_alone",
             Self::Unified => "unified",
             Self::NoPrefill => "no_prefill",
             Self::NotSplit => "not_split",

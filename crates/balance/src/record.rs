@@ -167,7 +167,11 @@ pub struct ChoiceRecord {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
     /// How the request is served, where the pool splits requests ([`crate::PairPlan`]); else empty.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "pair::plan_named_now"
+    )]
     pub plan: String,
     /// Who computes the prompt, where `endpoint` only answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]

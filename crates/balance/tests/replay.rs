@@ -248,6 +248,15 @@ fn what_was_not_split_is_as_it_was_called_once() {
 }
 
 #[test]
+fn what_a_decode_endpoint_does_alone_is_as_it_was_called_once() {
+    let lines = log_by(&SelectionSpec::default(), 5, Some(Pairing::default()));
+    let old: Vec<_> =
+        lines.iter().map(|l| l.replace(r#""decode_alone""#, r#""decode_holds""#)).collect();
+    assert_ne!(lines, old);
+    assert_eq!(play(&mut Replay::default(), &old), 0);
+}
+
+#[test]
 fn logs_that_cannot_be_replayed_say_why() {
     let lines = log_of(&SelectionSpec::default(), 1);
     let mut replay = Replay::default();

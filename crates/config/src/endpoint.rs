@@ -119,6 +119,12 @@ impl EngineUrl {
     pub fn is_https(&self) -> bool {
         self.https
     }
+
+    /// Whether it is this machine's loopback: of names, only `localhost` is taken to be so.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        crate::listen_address::is_loopback_host(self.authority.host())
+    }
 }
 
 impl FromStr for EngineUrl {

@@ -42,9 +42,21 @@ impl ListenAddress {
     pub fn is_loopback(&self) -> bool {
         match &self.host {
             Host::Ip(ip) => ip.to_canonical().is_loopback(),
-            Host::Name(name) => name.eq_ignore_ascii_case("localhost"),
+            Host::Name(name) => is_loopback_name(name),
         }
     }
+}
+
+/// Whether a host as it stands in a URL is this machine's loopback: an address, or `localhost`; other
+/// names are not looked up.
+pub(crate) fn is_loopback_host(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare.parse::<IpAddr>()
+        .map_or_else(|_| is_loopback_name(bare), |ip| ip.to_canonical().is_loopback())
+}
+
+fn is_loopback_name(name: &str) -> bool {
+    name.eq_ignore_ascii_case("localhost")
 }
 
 impl From<SocketAddr> for ListenAddress {
@@ -140,6 +152,15 @@ mod tests {
         ] {
             let message = text.parse::<ListenAddress>().unwrap_err();
             assert!(message.contains(why), "{text}: {message}");
+        }
+    }
+    #[test]
+    fn hosts_of_urls_are_loopback_by_the_same_rule() {
+        for host in ["127.0.0.1", "127.9.9.9", "[::1]", "::1", "[::ffff:127.0.0.1]", "LocalHost"] {
+            assert!(is_loopback_host(host), "{host}");
+        }
+        for host in ["10.0.0.1", "[::2]", "localhost.example", "127.0.0.1.example", ""] {
+            assert!(!is_loopback_host(host), "{host}");
         }
     }
 }

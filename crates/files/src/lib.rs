@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// Reads a file of at most `most` bytes.
@@ -13,17 +14,38 @@ use std::path::Path;
 /// What is wrong, without the file's name: it cannot be read, is too large, or is no regular file, which is
 /// not even opened: a device may have no end, and a pipe may have nobody at its other one.
 pub fn read_small_file(path: &Path, most: usize) -> Result<Vec<u8>, String> {
-    let say = |error: std::io::Error| error.to_string();
-    if !path.metadata().map_err(say)?.is_file() {
-        return Err("is no regular file".to_owned());
+    SmallFile::read(path, most).map(|file| file.bytes)
+}
+
+/// What a small file holds, and who may open it.
+#[derive(Debug)]
+pub struct SmallFile {
+    /// All of it.
+    pub bytes: Vec<u8>,
+    /// The permission bits of what was read (a name may lead elsewhere by then), such as `0o600`.
+    pub mode: u32,
+}
+
+impl SmallFile {
+    /// Reads a file of at most `most` bytes.
+    ///
+    /// # Errors
+    /// Those of [`read_small_file`].
+    pub fn read(path: &Path, most: usize) -> Result<Self, String> {
+        let say = |error: std::io::Error| error.to_string();
+        if !path.metadata().map_err(say)?.is_file() {
+            return Err("is no regular file".to_owned());
+        }
+        let file = File::open(path).map_err(say)?;
+        let mode = file.metadata().map_err(say)?.permissions().mode() & 0o777;
+        let mut bytes = Vec::new();
+        let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+        file.take(limit).read_to_end(&mut bytes).map_err(say)?;
+        if bytes.len() > most {
+            return Err(format!("is larger than {most} bytes"));
+        }
+        Ok(Self { bytes, mode })
     }
-    let mut bytes = Vec::new();
-    let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
-    File::open(path).map_err(say)?.take(limit).read_to_end(&mut bytes).map_err(say)?;
-    if bytes.len() > most {
-        return Err(format!("is larger than {most} bytes"));
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -45,6 +67,8 @@ mod tests {
         assert_eq!(of_pipe.unwrap_err(), "is no regular file");
         std::fs::write(&file, "sixteen-letters!").unwrap();
         assert_eq!(read(&file).unwrap(), b"sixteen-letters!");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert_eq!(SmallFile::read(&file, 16).unwrap().mode, 0o640);
         std::fs::write(&file, "seventeen-letters").unwrap();
         assert_eq!(read(&file).unwrap_err(), "is larger than 16 bytes");
         std::fs::remove_file(&file).unwrap();

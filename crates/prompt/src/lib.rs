@@ -11,6 +11,7 @@ mod api;
 mod chat;
 mod clock;
 mod completion;
+mod cut;
 mod edit;
 mod envelope;
 mod fields;
@@ -37,6 +38,7 @@ mod work;
 
 pub use api::Api;
 pub use clock::CivilTime;
+pub use cut::beginning;
 pub use edit::{Edit, Marks, MarksError, ObjectText, first_entry};
 pub use envelope::{BodyError, Envelope};
 pub use given::given_ids;

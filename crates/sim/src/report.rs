@@ -129,7 +129,7 @@ pub struct Plans {
     /// In two legs.
     pub split: u64,
     /// By a decode engine that held enough.
-    pub decode_holds: u64,
+    pub decode_alone: u64,
     /// By a unified engine.
     pub unified: u64,
     /// By a decode engine, as no prefill engine could.
@@ -191,7 +191,7 @@ impl Plans {
         for plan in records.iter().filter_map(|record| record.plan) {
             *match plan {
                 PairPlan::Split => &mut plans.split,
-                PairPlan::DecodeHolds => &mut plans.decode_holds,
+                PairPlan::DecodeAlone => &mut plans.decode_alone,
                 PairPlan::Unified => &mut plans.unified,
                 // Every simulated request may be split.
                 PairPlan::NoPrefill | PairPlan::NotSplit => &mut plans.no_prefill,
@@ -202,10 +202,10 @@ impl Plans {
 
     /// Each with its name.
     pub(crate) fn named(self) -> [(&'static str, u64); 4] {
-        let Self { split, decode_holds, unified, no_prefill } = self;
+        let Self { split, decode_alone, unified, no_prefill } = self;
         [
             (PairPlan::Split.as_str(), split),
-            (PairPlan::DecodeHolds.as_str(), decode_holds),
+            (PairPlan::DecodeAlone.as_str(), decode_alone),
             (PairPlan::Unified.as_str(), unified),
             (PairPlan::NoPrefill.as_str(), no_prefill),
         ]

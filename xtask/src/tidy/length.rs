@@ -17,7 +17,7 @@ pub(super) fn check(tree: &Tree) -> Vec<String> {
 }
 
 /// Files between the soft and the hard limit.
-pub(crate) fn notes(tree: &Tree) -> Vec<String> {
+pub(super) fn notes(tree: &Tree) -> Vec<String> {
     longer(tree, SOFT)
         .filter(|(_, lines)| *lines <= HARD)
         .map(|(file, lines)| format!("{}: {lines} lines, more than {SOFT}", file.path))

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use super::connect::ConnectArgs;
 
 /// What the end of `--help` says.
-const HELP: &str = "In it: the effective configuration without its secrets, pools, endpoints, \
-    inventory, parity, routing settings, counts, the last decisions, the metrics page, the API's \
-    document, and what could not be had. No prompts and no tokens of any kind.
+const HELP: &str = "In it: the effective configuration without its secrets, changes that \
+    were left out of it, pools, endpoints, inventory, parity, routing settings, counts, the last \
+    decisions, the timeline, the metrics page, the API's document, and what could not be had. No prompts and no tokens of any kind.
 
 With --frames it also holds the event messages that engines publish meanwhile: the token ids of \
     prompts, in plain. Look at it before you share it; see docs/bug-reports.md.";

@@ -30,7 +30,7 @@ pub(crate) struct ConnectArgs {
     /// The file of settings: `admin`, `token` or `token_file`, `ca_file`. Without it
     /// `$KVASIR_CTL_CONFIG`, else kvasir/ctl.yaml below `$XDG_CONFIG_HOME` or ~/.config.
     #[arg(long, value_name = "FILE", help_heading = "The gateway")]
-    pub(crate) config: Option<PathBuf>,
+    pub(crate) settings: Option<PathBuf>,
 }
 
 /// How answers are printed.

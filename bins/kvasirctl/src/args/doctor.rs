@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::connect::AddressArgs;
+use super::connect::ConnectArgs;
 use super::look::{LookArgs, STATUS_HELP};
 
-/// Checks a running gateway by what it knows of itself and its engines (`--admin`), or every engine of
-/// a configuration (`--config`), with the key, tokenizer and event addresses written there, and compares
-/// the engines of each pool. Without either the gateway is asked that the file of settings names.
+/// Checks a running gateway by what it knows of itself and its engines (`--admin` or `--settings`), or
+/// every engine of a configuration (`--config`), with the key, tokenizer and event addresses written
+/// there, and compares the engines of each pool. Given both, both are looked at; without any the gateway
+/// is asked that the usual file of settings names.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = STATUS_HELP)]
 pub(crate) struct DoctorArgs {
@@ -20,5 +21,5 @@ pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) look: LookArgs,
     #[command(flatten)]
-    pub(crate) address: AddressArgs,
+    pub(crate) connect: ConnectArgs,
 }

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use kvasir_admin_client::ApiPath;
 use serde_json::{Value, json};
 
-use crate::args::{AddressArgs, ConnectArgs, DoctorArgs};
+use crate::args::DoctorArgs;
 use crate::gateway::view::{list, plain, text};
 use crate::gateway::{Gateway, near_names};
 use crate::get::parity::problem_of;
@@ -29,11 +29,6 @@ struct Found {
     /// What is as somebody wanted it, and may be forgotten.
     notes: Vec<String>,
     pools: usize,
-}
-
-/// Whether a gateway can be asked: one is named by arguments, environment or the file of settings.
-pub(super) fn named(address: &AddressArgs) -> Result<Gateway> {
-    Gateway::of(&ConnectArgs { address: address.clone(), config: None })
 }
 
 /// Looks and prints; with `--watch` until SIGINT or SIGTERM.

@@ -8,8 +8,8 @@ use kvasir_config::EngineUrl;
 
 use super::file::{Place, Settings};
 use super::secret;
-use crate::args::ConnectArgs;
 use crate::args::connect::admin_url;
+use crate::args::{AddressArgs, ConnectArgs};
 use crate::{engine_origin, say};
 
 /// The variable that names the address.
@@ -23,6 +23,8 @@ pub(crate) struct Connection {
     /// A token that is for another address.
     withheld: Option<String>,
     ca_file: Option<PathBuf>,
+    /// Authorities that are for another address.
+    other_ca: Option<String>,
     file: Option<Place>,
 }
 
@@ -33,37 +35,46 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// What arguments say wins over the environment, and that over the file.
+    /// What arguments say wins over the environment, and that over the file, which is read only for what
+    /// they leave open.
     pub(super) fn of(args: &ConnectArgs) -> Result<Self> {
-        let address = &args.address;
-        let file = Place::of(args.config.as_deref());
-        let settings = file.as_ref().map(Place::read).transpose()?.unwrap_or_default();
-        let (url, url_from) = match (&address.admin, from_environment()?) {
-            (Some(url), _) => (url.clone(), "--admin".to_owned()),
-            (None, Some(url)) => (url, VARIABLE.to_owned()),
-            (None, None) => match (&settings.admin, &file) {
-                (Some(url), Some(file)) => (url.clone(), file.path.display().to_string()),
-                _ => bail!("no gateway is named. {}", how_to_name(file.as_ref())),
-            },
+        let AddressArgs { admin, token_file, ca_file } = &args.address;
+        let file = Place::of(args.settings.as_deref());
+        let named = match admin {
+            Some(url) => Some((url.clone(), "--admin".to_owned())),
+            None => from_environment()?.map(|url| (url, VARIABLE.to_owned())),
         };
-        let given = address.token_file.as_ref();
-        let given = given.map(|path| Ok::<_, anyhow::Error>((secret::token(path)?, path.clone())));
-        let given = given.transpose().context("--token-file")?;
-        let (token, withheld) = match given {
-            Some(token) => (Some(token), None),
-            None => of_file(&settings, &url),
+        let wants_ca = ca_file.is_none() && named.as_ref().is_none_or(|(url, _)| url.is_https());
+        let is_asked = named.is_none() || token_file.is_none() || wants_ca;
+        let mut settings = match file.as_ref().filter(|_| is_asked) {
+            Some(file) => file.read()?,
+            None => Settings::default(),
         };
-        let ca_file = address.ca_file.clone().or(settings.ca_file);
-        if address.ca_file.is_some() && !url.is_https() {
+        let (url, url_from) = match (named, &settings.admin, &file) {
+            (Some(named), ..) => named,
+            (None, Some(url), Some(file)) => (url.clone(), file.path.display().to_string()),
+            _ => bail!("no gateway is named. {}", how_to_name(file.as_ref())),
+        };
+        let (token, withheld) = match token_file {
+            Some(path) => {
+                (Some((secret::token(path).context("--token-file")?, path.clone())), None)
+            }
+            None => token_of_file(&mut settings, &url)?,
+        };
+        if ca_file.is_some() && !url.is_https() {
             bail!("--ca-file: {url} (from {url_from}) says no https");
         }
-        Ok(Self { url, url_from, token, withheld, ca_file, file })
+        let (ca_file, other_ca) = match ca_file {
+            Some(path) => (Some(path.clone()), None),
+            None => ca_of_file(&settings, &url),
+        };
+        Ok(Self { url, url_from, token, withheld, ca_file, other_ca, file })
     }
 
     /// A client of it.
     pub(super) fn client(&self) -> Result<AdminClient> {
         let origin = engine_origin::of_url_by(&self.url, self.ca_file.as_deref())?;
-        if self.token.is_some() && !self.url.is_https() && !is_loopback(&self.url) {
+        if self.token.is_some() && !self.url.is_https() && !self.url.is_loopback() {
             say(&format!("{} is asked without TLS: the token can be read on the way", self.url));
         }
         Ok(AdminClient::new(origin, self.token())?)
@@ -89,6 +100,12 @@ impl Connection {
         how_to_name(self.file.as_ref())
     }
 
+    /// Where authorities were left out, since they are for another address: which, and what to do.
+    pub(super) fn other_ca(&self) -> String {
+        let hint = |why: &String| format!("; {why}: give --ca-file");
+        self.other_ca.as_ref().map(hint).unwrap_or_default()
+    }
+
     /// Which token was shown.
     pub(super) fn shown(&self) -> String {
         match (&self.token, &self.withheld) {
@@ -108,21 +125,37 @@ fn from_environment() -> Result<Option<EngineUrl>> {
     }
 }
 
+/// A token, and the file it is from; or why there is none.
+type Shown = (Option<(String, PathBuf)>, Option<String>);
+
 /// The file's token goes to the file's address only, where it has one: whoever gets somebody to name
 /// another address would get the token, too.
-fn of_file(settings: &Settings, url: &EngineUrl) -> (Option<(String, PathBuf)>, Option<String>) {
-    match (&settings.token, &settings.admin) {
-        (Some((_, path)), Some(own)) if own != url => {
-            let path = path.display();
-            (None, Some(format!("no token was sent: the one of {path} is for {own}")))
+fn token_of_file(settings: &mut Settings, url: &EngineUrl) -> Result<Shown> {
+    let Some(token) = settings.token.take() else { return Ok((None, None)) };
+    match settings.admin.as_ref().filter(|own| *own != url) {
+        Some(own) => {
+            let path = token.path().display();
+            Ok((None, Some(format!("no token was sent: the one of {path} is for {own}"))))
         }
-        (token, _) => (token.clone(), None),
+        None => Ok((Some(token.read()?), None)),
+    }
+}
+
+/// The file's authorities are believed of the file's address only, where it has one: of another the
+/// system's are; and which were left out.
+fn ca_of_file(settings: &Settings, url: &EngineUrl) -> (Option<PathBuf>, Option<String>) {
+    let Some(path) = settings.ca_file.as_ref().filter(|_| url.is_https()) else {
+        return (None, None);
+    };
+    match settings.admin.as_ref().filter(|own| *own != url) {
+        Some(own) => (None, Some(format!("the authorities of {} are for {own}", path.display()))),
+        None => (Some(path.clone()), None),
     }
 }
 
 fn file_name(file: Option<&Place>) -> String {
     file.map_or_else(
-        || "the file --config names".to_owned(),
+        || "the file --settings names".to_owned(),
         |file| file.path.display().to_string(),
     )
 }
@@ -133,11 +166,4 @@ fn how_to_name(file: Option<&Place>) -> String {
          `admin:` in {}",
         file_name(file)
     )
-}
-
-fn is_loopback(url: &EngineUrl) -> bool {
-    let host = url.authority().host();
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost"
-        || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }

@@ -12,13 +12,44 @@ use super::secret::{self, Read};
 /// The variable that names the file.
 const VARIABLE: &str = "KVASIR_CTL_CONFIG";
 
-/// What the file says, paths made whole.
-#[derive(Debug, Default)]
+/// What the file says, paths made whole; the files it names are not opened yet.
+#[derive(Default)]
 pub(super) struct Settings {
     pub(super) admin: Option<EngineUrl>,
-    /// The token, and the file it is from.
-    pub(super) token: Option<(String, PathBuf)>,
+    pub(super) token: Option<Token>,
     pub(super) ca_file: Option<PathBuf>,
+}
+
+/// Where the token is.
+pub(super) enum Token {
+    /// In the file of settings, which is this one.
+    Given(Secret, PathBuf),
+    /// In a file that this one names.
+    File { file: PathBuf, settings: PathBuf },
+}
+
+impl Token {
+    /// The file it is from.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Given(_, path) | Self::File { file: path, .. } => path,
+        }
+    }
+
+    /// The token itself, and the file it is from.
+    pub(super) fn read(self) -> Result<(String, PathBuf)> {
+        match self {
+            Self::Given(token, path) => {
+                let token = secret::check(token.expose());
+                Ok((token.with_context(|| format!("{}: token", path.display()))?, path))
+            }
+            Self::File { file, settings } => {
+                let token = secret::token(&file);
+                let place = || format!("{}: token_file", settings.display());
+                Ok((token.with_context(place)?, file))
+            }
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -68,16 +99,8 @@ impl Place {
         let admin = keys.admin.map(|text| crate::args::connect::admin_url(&text)).transpose();
         let admin = admin.map_err(|why| anyhow!("{}: admin: {why}", path.display()))?;
         let token = match (keys.token, keys.token_file.map(beside)) {
-            (Some(token), _) => {
-                let token = secret::check(token.expose());
-                let token = token.with_context(|| format!("{}: token", path.display()))?;
-                Some((token, path.clone()))
-            }
-            (None, Some(file)) => {
-                let token = secret::token(&file);
-                let place = || format!("{}: token_file", path.display());
-                Some((token.with_context(place)?, file))
-            }
+            (Some(token), _) => Some(Token::Given(token, path.clone())),
+            (None, Some(file)) => Some(Token::File { file, settings: path.clone() }),
             (None, None) => None,
         };
         Ok(Settings { admin, token, ca_file: keys.ca_file.map(beside) })

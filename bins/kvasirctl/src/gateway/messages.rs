@@ -9,9 +9,10 @@ use super::Connection;
 pub(super) fn of(error: AskError, connection: &Connection) -> Error {
     let from = connection.url_from();
     let how = connection.how_to_name();
+    let other_ca = connection.other_ca();
     match error {
         AskError::Connect { .. } => anyhow!(
-            "{error} (the address is from {from}). Is the gateway running, with a section `admin` in \
+            "{error} (the address is from {from}{other_ca}). Is the gateway running, with a section `admin` in \
              its configuration? {how}"
         ),
         AskError::NotAdmin { .. } => anyhow!(

@@ -1,52 +1,41 @@
 //! Files that hold secrets: read within bounds, and only where nobody else can read them.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use kvasir_files::SmallFile;
 
 /// No file of settings and no token is larger.
-const MOST_BYTES: u64 = 64 << 10;
+const MOST_BYTES: usize = 64 << 10;
 
-/// A text, and the permissions of its file, where that is one on a disk.
+/// A text, and the permissions of its file.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) text: String,
-    mode: Option<u32>,
+    mode: u32,
 }
 
 impl Read {
     /// The text of a file.
     pub(super) fn of(path: &Path) -> Result<Self> {
-        let place = || path.display().to_string();
-        let file = File::open(path).with_context(place)?;
-        // Of what was opened: the name may lead elsewhere by now.
-        let meta = file.metadata().with_context(place)?;
-        if meta.is_dir() {
-            bail!("{}: this is a directory", path.display());
-        }
-        let mode = meta.is_file().then(|| meta.permissions().mode() & 0o777);
-        let mut text = String::new();
-        file.take(MOST_BYTES + 1).read_to_string(&mut text).with_context(place)?;
-        if text.len() as u64 > MOST_BYTES {
-            bail!("{}: it is longer than {MOST_BYTES} bytes", path.display());
-        }
+        let place = path.display();
+        let SmallFile { bytes, mode } =
+            SmallFile::read(path, MOST_BYTES).map_err(|why| anyhow!("{place}: {why}"))?;
+        // The error of the conversion would hold the text.
+        let text = String::from_utf8(bytes).map_err(|_| anyhow!("{place}: is no text in UTF-8"))?;
         Ok(Self { text, mode })
     }
 
     /// Refuses a file that others than its owner may read or write.
     pub(super) fn check_private(&self, path: &Path) -> Result<()> {
-        match self.mode {
-            Some(mode) if mode & 0o077 != 0 => bail!(
-                "{} holds a token, and others than its owner may open it (mode {mode:04o}): \
-                 chmod 600 {}",
-                path.display(),
-                path.display()
-            ),
-            _ => Ok(()),
+        let (mode, path) = (self.mode, path.display());
+        if mode & 0o077 != 0 {
+            bail!(
+                "{path} holds a token, and others than its owner may open it (mode {mode:04o}): \
+                 chmod 600 {path}"
+            );
         }
+        Ok(())
     }
 }
 

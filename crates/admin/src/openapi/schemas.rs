@@ -236,6 +236,11 @@ fn changes() -> Named {
 }
 
 fn reports() -> Named {
+    [counts(), caches(), decisions()].concat()
+}
+
+/// Requests by how they were served.
+fn counts() -> Named {
     let tally = [
         ("requests", count()),
         ("hits", count()),
@@ -250,15 +255,24 @@ fn reports() -> Named {
         ("since_unix_s", json!({"type": ["integer", "null"]})),
         ("pools", json!({"type": "object", "additionalProperties": object(&tally)})),
     ]);
-    let candidate = object(&[
-        ("endpoint", text()),
-        ("excluded", text_or_null()),
-        ("overlap", count()),
-        ("pending", count()),
-        ("trust", text()),
-        ("terms", json!({"type": "object"})),
-        ("score", number_or_null()),
+    let routing_stats = object(&[
+        ("total", count()),
+        ("hits", count()),
+        ("hit_rate", json!({"type": "number"})),
+        ("by_decision", json!({"type": "object"})),
     ]);
+    vec![
+        ("Timeline", timeline()),
+        ("Stats", object(&stats)),
+        (
+            "RoutingStats",
+            object(&[("config", or_null(&named("Routing"))), ("stats", routing_stats)]),
+        ),
+    ]
+}
+
+/// What is known of caches, and whether it is right.
+fn caches() -> Named {
     let problem = object(&[
         ("endpoint", text_or_null()),
         ("cause", text()),
@@ -277,28 +291,7 @@ fn reports() -> Named {
     let held = [("name", text()), ("blocks", count()), ("bytes", count()), ("trust", text())];
     let sample =
         object(&[("rank", count()), ("key", text()), ("depth", count()), ("tiers", list(&text()))]);
-    let decision = object(&[
-        ("time", text()),
-        ("pool", text()),
-        ("model", text()),
-        ("endpoint", text_or_null()),
-        ("policy", text()),
-        ("reason", text()),
-        ("prompt_tokens", count()),
-        ("overlap", count()),
-        ("status", count()),
-        ("outcome", text()),
-    ]);
-    let routing_stats = object(&[
-        ("total", count()),
-        ("hits", count()),
-        ("hit_rate", json!({"type": "number"})),
-        ("by_decision", json!({"type": "object"})),
-    ]);
     vec![
-        ("Timeline", timeline()),
-        ("Stats", object(&stats)),
-        ("Decisions", object(&[("decisions", list(&decision))])),
         ("Parity", object(&[("ok", flag()), ("pools", list(&parity))])),
         (
             "Inventory",
@@ -318,10 +311,34 @@ fn reports() -> Named {
                 ("samples", list(&sample)),
             ]),
         ),
-        (
-            "RoutingStats",
-            object(&[("config", or_null(&named("Routing"))), ("stats", routing_stats)]),
-        ),
+    ]
+}
+
+/// Where requests went, or would go.
+fn decisions() -> Named {
+    let candidate = object(&[
+        ("endpoint", text()),
+        ("excluded", text_or_null()),
+        ("overlap", count()),
+        ("pending", count()),
+        ("trust", text()),
+        ("terms", json!({"type": "object"})),
+        ("score", number_or_null()),
+    ]);
+    let decision = object(&[
+        ("time", text()),
+        ("pool", text()),
+        ("model", text()),
+        ("endpoint", text_or_null()),
+        ("policy", text()),
+        ("reason", text()),
+        ("prompt_tokens", count()),
+        ("overlap", count()),
+        ("status", count()),
+        ("outcome", text()),
+    ]);
+    vec![
+        ("Decisions", object(&[("decisions", list(&decision))])),
         (
             "Explanation",
             object(&[

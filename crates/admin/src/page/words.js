@@ -119,7 +119,7 @@ const LEVELS = { tokens: "token by token", text: "approximately", none: "not at 
 
 const PLANS = {
   split: "prompt and answer by two engines",
-  decode_holds: "the decode engine held the prompt already",
+  decode_alone: "the decode engine did all of it: that cost least",
   unified: "one engine for prompt and answer",
   no_prefill: "no prefill engine was free: the decode engine computed the prompt",
   not_split: "not to be split: the decode engine did all of it",

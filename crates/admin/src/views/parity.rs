@@ -196,22 +196,33 @@ fn of_endpoint(member: &Endpoint, view: &EndpointView, problems: &mut Vec<Proble
             "start the engine with prefix caching",
         );
     }
-    let gaps: u64 = view.streams.iter().map(|stream| stream.gaps).sum();
-    let failed: u64 = view.streams.iter().map(|stream| stream.replay_failures).sum();
-    let lost = || {
-        let (gaps, failed) = (counted(gaps, "gap"), counted(failed, "failed replay"));
-        format!("trust is {}; {gaps}, {failed}", view.trust)
-    };
+    of_trust(view, &mut found);
+    of_cache(view, &mut found);
+    let is_mismatch = |stream: &&StreamView| stream.hash_contract.state == HashState::Mismatch;
+    if let Some(stream) = view.streams.iter().find(is_mismatch)
+        && view.trust != Trust::Suspect(SuspectReason::HashMismatch)
+    {
+        found(
+            "wrong_hash",
+            stream.hash_contract.to_string(),
+            "blocks are known by their tokens, so that routing goes on; the events may be another \
+             engine's",
+        );
+    }
+}
+
+/// What is wrong with what is known of its cache.
+fn of_trust(view: &EndpointView, found: &mut impl FnMut(&'static str, String, &'static str)) {
     match view.trust {
         Trust::Partial(PartialReason::LostBatch) => found(
             "lost_events",
-            lost(),
+            lost(view),
             "give the engine a replay socket (`replay`) and a longer `buffer_steps`; look for drops \
              on the way between engine and gateway",
         ),
         Trust::Partial(PartialReason::JoinedLate | PartialReason::Orphans) => found(
             "joined_late",
-            lost(),
+            lost(view),
             "it mends itself as prompts come by; a replay socket (`replay`) mends it at once",
         ),
         Trust::Partial(PartialReason::ByteBudget) => found(
@@ -248,7 +259,7 @@ fn of_endpoint(member: &Endpoint, view: &EndpointView, problems: &mut Vec<Proble
             "the engine does not hash blocks as configured".to_owned(),
             "set `identity` to the engine's algorithm and seed, or back to `tokens`",
         ),
-        Trust::Suspect(SuspectReason::HitMismatch) => hit_mismatch(view, &mut found),
+        Trust::Suspect(SuspectReason::HitMismatch) => hit_mismatch(view, found),
         Trust::Suspect(_) => found(
             "events_in_doubt",
             format!("trust is {}", view.trust),
@@ -256,6 +267,10 @@ fn of_endpoint(member: &Endpoint, view: &EndpointView, problems: &mut Vec<Proble
         ),
         Trust::Exact | Trust::CatchingUp => {}
     }
+}
+
+/// Whether its cache is too small.
+fn of_cache(view: &EndpointView, found: &mut impl FnMut(&'static str, String, &'static str)) {
     if view.trust.credits() && view.kv_usage.is_some_and(|used| used >= FULL) {
         found(
             "full_cache",
@@ -272,17 +287,14 @@ fn of_endpoint(member: &Endpoint, view: &EndpointView, problems: &mut Vec<Proble
              replicas, or a policy that keeps prompts apart",
         );
     }
-    let is_mismatch = |stream: &&StreamView| stream.hash_contract.state == HashState::Mismatch;
-    if let Some(stream) = view.streams.iter().find(is_mismatch)
-        && view.trust != Trust::Suspect(SuspectReason::HashMismatch)
-    {
-        found(
-            "wrong_hash",
-            stream.hash_contract.to_string(),
-            "blocks are known by their tokens, so that routing goes on; the events may be another \
-             engine's",
-        );
-    }
+}
+
+/// What of its events did not come.
+fn lost(view: &EndpointView) -> String {
+    let gaps = view.streams.iter().map(|stream| stream.gaps).sum();
+    let failed = view.streams.iter().map(|stream| stream.replay_failures).sum();
+    let (gaps, failed) = (counted(gaps, "gap"), counted(failed, "failed replay"));
+    format!("trust is {}; {gaps}, {failed}", view.trust)
 }
 
 fn counted(count: u64, what: &str) -> String {

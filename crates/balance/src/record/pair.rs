@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{ChoiceRecord, DecisionRecord, EndpointRecord};
 use crate::pair::{
@@ -177,4 +177,12 @@ impl<T> Named<T> {
     fn of(name: &str, terms: T) -> Self {
         Self { endpoint: name.to_owned(), computes: None, terms }
     }
+}
+
+/// A plan's word as it is today: `decode_alone` was `decode_holds` once.
+pub(super) fn plan_named_now<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<String, D::Error> {
+    let plan = String::deserialize(deserializer)?;
+    Ok(if plan == "decode_holds" { PairPlan::DecodeAlone.as_str().to_owned() } else { plan })
 }

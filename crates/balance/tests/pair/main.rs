@@ -98,7 +98,7 @@ fn who_holds_the_prompt_computes_it() {
 #[test]
 fn a_decode_endpoint_that_holds_it_needs_no_other() {
     let rows = [holds(P, 0), holds(D, 0), holds(D, 7_600)];
-    assert_eq!(plan(&rows), Some((PairPlan::DecodeHolds, 2, 2)));
+    assert_eq!(plan(&rows), Some((PairPlan::DecodeAlone, 2, 2)));
     // Not where that would keep many answers waiting.
     let crowded = Candidate { load: busy(D, 400).load, ..holds(D, 4_000) };
     assert_eq!(plan(&[holds(P, 0), holds(D, 0), crowded]), Some((PairPlan::Split, 0, 1)));
@@ -107,7 +107,7 @@ fn a_decode_endpoint_that_holds_it_needs_no_other() {
 #[test]
 fn a_slow_transfer_is_worth_computing_at_one_place() {
     let slow = Candidate { transfer_rate: 4_000.0, ..holds(D, 0) };
-    assert_eq!(plan(&[holds(P, 0), slow]), Some((PairPlan::DecodeHolds, 1, 1)));
+    assert_eq!(plan(&[holds(P, 0), slow]), Some((PairPlan::DecodeAlone, 1, 1)));
     assert_eq!(plan(&[holds(P, 0), slow, holds(U, 0)]), Some((PairPlan::Unified, 2, 2)));
     // Only what is not there is handed over.
     let warm = Candidate { load: busy(D, 9).load, overlap: holds(D, 4_000).overlap, ..slow };

@@ -6,7 +6,7 @@ use crate::family::{Label, counter, gauge, histogram};
 
 const PLANS: &[&str] = &[
     "split",
-    "decode_holds",
+    "decode_alone",
     "unified",
     "no_prefill",
     "not_split",
@@ -27,7 +27,7 @@ pub(super) const GROUP: Group = Group {
         counter(
             "kvasir_pd_requests_total",
             &[MODEL, Label::of("plan", PLANS)],
-            "Requests of pools whose endpoints have roles, by how they were served. `split`, `decode_holds`, `unified`, \
+            "Requests of pools whose endpoints have roles, by how they were served. `split`, `decode_alone`, `unified`, \
              `no_prefill` (no prefill engine could be had: worth an alert), `not_split` (a decode engine did all of what [may not be \
              split](configuration.md#prefill-and-decode)); or why a decode engine computed the prompt of one that was to be split: \
              `prefill_failed` (prefill legs failed, and no further one was sent), `params_missing` (its answer handed nothing over), `ended_early` (it handed \

@@ -2,6 +2,7 @@
 
 use super::{Renderer, TemplateState, head};
 use crate::chat;
+use crate::cut::beginning;
 use crate::fields::Truncation;
 use crate::harmony::{self, Conversation, Rendered};
 use crate::json::{Dict, Json};
@@ -45,7 +46,7 @@ impl MediaAt {
     ) -> Result<Self, Unrouted> {
         let Some(mark) = marked.find(MEDIA_MARK) else { return Err(Unrouted::Multimodal(kind)) };
         let same = text.bytes().zip(marked.bytes()).take(mark).take_while(|(a, b)| a == b).count();
-        let at = (0..=same).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let at = beginning(text, same).len();
         Ok(Self { kind, at, count })
     }
 }

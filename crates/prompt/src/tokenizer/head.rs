@@ -1,6 +1,7 @@
 //! The beginning of a text that is too long to be tokenized whole.
 
 use super::{Tokenizer, Truncation};
+use crate::cut::beginning;
 
 /// How far back from its limit a good place to cut a text is looked for, in bytes, and as a share of
 /// the limit.
@@ -32,8 +33,9 @@ impl Tokenizer {
         salt: Option<&str>,
     ) -> Result<Option<Head>, String> {
         let Some(around) = &self.around else { return Ok(None) };
-        let head = text.get(..boundary(text, limit)).unwrap_or_default();
-        let from = boundary(head, head.len().saturating_sub(WINDOW.min(limit / WINDOW_SHARE)));
+        let head = beginning(text, limit);
+        let window = WINDOW.min(limit / WINDOW_SHARE);
+        let from = beginning(head, head.len().saturating_sub(window)).len();
         let certain = self.boundaries.last(head, from);
         let end = certain.unwrap_or_else(|| before_space(head, from));
         let head = head.get(..end).unwrap_or_default();
@@ -45,8 +47,9 @@ impl Tokenizer {
 
     /// The same for a text in which nothing is an added token.
     pub(crate) fn encode_plain_head(&self, text: &str, limit: usize) -> Result<Head, String> {
-        let head = text.get(..boundary(text, limit)).unwrap_or_default();
-        let from = boundary(head, head.len().saturating_sub(WINDOW.min(limit / WINDOW_SHARE)));
+        let head = beginning(text, limit);
+        let window = WINDOW.min(limit / WINDOW_SHARE);
+        let from = beginning(head, head.len().saturating_sub(window)).len();
         let end = before_space(head, from);
         let ids = self.encode_plain(head.get(..end).unwrap_or_default())?;
         Ok(Head { ids: less_slack(ids), bytes: end })
@@ -66,12 +69,6 @@ pub(super) fn before_space(text: &str, from: usize) -> usize {
         behind = Some((at, char));
     }
     text.len()
-}
-
-/// The last place at or before `at` between two characters.
-fn boundary(text: &str, at: usize) -> usize {
-    let at = at.min(text.len());
-    (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
 fn less_slack(ids: Vec<u32>) -> Vec<u32> {

@@ -127,7 +127,7 @@ impl Tries<'_> {
                 }
                 if self.split.whole.is_none()
                     && self.log.prefill_endpoint.is_some()
-                    && matches!(decision.plan, Some(PairPlan::NoPrefill | PairPlan::DecodeHolds))
+                    && matches!(decision.plan, Some(PairPlan::NoPrefill | PairPlan::DecodeAlone))
                 {
                     self.split.whole = Some("prefill_failed");
                 }

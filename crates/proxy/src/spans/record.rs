@@ -3,6 +3,7 @@
 use std::time::{Instant, SystemTime};
 
 use kvasir_fleet::{Decision, Endpoint};
+use kvasir_prompt::beginning;
 
 use super::Step;
 use super::context::Context;
@@ -243,6 +244,5 @@ impl Decided {
 
 /// The beginning of a text.
 fn cut(text: &str) -> String {
-    let end = (0..=LONGEST.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
-    text.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()
+    beginning(text, LONGEST).to_owned()
 }

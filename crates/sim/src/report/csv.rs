@@ -40,7 +40,7 @@ const COLUMNS: &[Column] = &[
     ("preemptions", |r| r.preemptions.to_string()),
     ("fleet", |r| r.fleet.to_string()),
     ("plan_split", |r| r.plans.split.to_string()),
-    ("plan_decode_holds", |r| r.plans.decode_holds.to_string()),
+    ("plan_decode_alone", |r| r.plans.decode_alone.to_string()),
     ("plan_unified", |r| r.plans.unified.to_string()),
     ("plan_no_prefill", |r| r.plans.no_prefill.to_string()),
     ("handed_over_tokens", |r| r.hand_overs.tokens.to_string()),

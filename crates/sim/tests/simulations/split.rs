@@ -34,7 +34,7 @@ fn an_idle_split_fleet_takes_its_prefill_its_transfer_and_its_steps() {
     close(play_one(&asks(), &slow, "round_robin").ttft_ms.mean, first - 10.0 + 540.0);
     // So slow that computing it anew is quicker: the decode engine does.
     let report = play_one(&asks(), &slow, "latency");
-    assert_eq!(report.plans, Plans { decode_holds: 1, ..Plans::default() });
+    assert_eq!(report.plans, Plans { decode_alone: 1, ..Plans::default() });
     close(report.ttft_ms.mean, 1_010.5);
 }
 
@@ -47,7 +47,7 @@ fn what_the_decode_engine_holds_does_not_travel_and_enough_of_it_needs_no_prefil
         asked(10.0, &[(1, 1_600), (3, 3_200)], 2),
     ];
     let report = play_one(&workload(requests), &split(0, 1, 1), "latency");
-    assert_eq!(report.plans, Plans { split: 2, decode_holds: 1, ..Plans::default() });
+    assert_eq!(report.plans, Plans { split: 2, decode_alone: 1, ..Plans::default() });
     // The decode engine published what it fetched: it was expected to hold it.
     assert_eq!((report.over_predicted, report.under_predicted), (0, 0));
     assert_eq!(report.hand_overs.tokens, 1_600 + 3_200);
@@ -92,7 +92,7 @@ fn every_request_is_answered_in_full_whatever_the_fleet() {
             let (fleet, plans) = (report.fleet, report.plans);
             assert_eq!(report.answered, all, "{synthetic} {fleet} {}", report.policy);
             assert_eq!(report.answer_tokens, tokens, "{synthetic} {fleet} {}", report.policy);
-            let served = plans.split + plans.decode_holds + plans.unified + plans.no_prefill;
+            let served = plans.split + plans.decode_alone + plans.unified + plans.no_prefill;
             assert_eq!(served, if fleet.splits() { all } else { 0 }, "{fleet}: {plans:?}");
             assert_eq!(plans.no_prefill > 0, fleet.splits() && fleet.prefill == 0, "{fleet}");
             // What was not found was computed once, and the last token of a prompt that travelled again.
@@ -190,7 +190,7 @@ fn transfers_nobody_told_of_are_learned() {
     options.split.told = false;
     let learned = play_one(&requests, &options, "latency");
     assert!(learned.plans.split > told.plans.split, "{:?} {:?}", learned.plans, told.plans);
-    assert!(learned.plans.decode_holds > 20, "{:?}", learned.plans);
+    assert!(learned.plans.decode_alone > 20, "{:?}", learned.plans);
 }
 
 #[test]

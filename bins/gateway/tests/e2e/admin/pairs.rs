@@ -30,7 +30,7 @@ async fn what_each_plan_and_side_costs_is_explained() {
     let found = explained(&admin, &completion(&ids(1, 800))).await;
     let (plans, urls) = (&found["pair"]["plans"], [0, 1, 2].map(|at| replicas[at].engine.url()));
     assert_eq!(found["plan"], "split");
-    assert_eq!((&plans[0]["plan"], &plans[1]["plan"]), (&json!("split"), &json!("decode_holds")));
+    assert_eq!((&plans[0]["plan"], &plans[1]["plan"]), (&json!("split"), &json!("decode_alone")));
     assert_eq!(plans[0]["computes"], found["prefill"]["endpoint"]);
     // Of decode engines that cost the same either may be taken.
     let decodes = |of: &Value| urls[1..].iter().any(|url| *of == **url);

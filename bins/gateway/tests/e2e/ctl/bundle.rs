@@ -71,7 +71,18 @@ async fn a_bundle_has_everything_but_secrets() {
         let (_, content) = found.unwrap_or_else(|| panic!("no {name}: {}", ran.err));
         String::from_utf8(content.clone()).unwrap()
     };
-    for name in ["pools", "endpoints", "inventory", "parity", "routing", "stats", "openapi"] {
+    let objects = [
+        "pools",
+        "endpoints",
+        "inventory",
+        "parity",
+        "routing",
+        "stats",
+        "openapi",
+        "dropped",
+        "timeline",
+    ];
+    for name in objects {
         let document: Value = serde_json::from_str(&read(&format!("{name}.json"))).unwrap();
         assert!(document.is_object(), "{name}");
     }

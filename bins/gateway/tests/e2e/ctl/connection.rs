@@ -82,13 +82,48 @@ async fn tokens_are_kept_from_others_and_go_nowhere_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_arguments_say_is_not_looked_for_in_the_file() {
+    let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
+    let (_gateway, admin, _file) = started(json!([pool("tiny", &[&engine])])).await;
+    let home = Home::empty();
+    let url = format!("http://{}", admin.addr);
+    home.put("token", READ, 0o600);
+    let all = ["get", "pools", "--token-file", "token", "--admin", &url];
+    // All is said: whatever stands in the file is not read.
+    home.put(CONFIG, "admn: [", 0o644);
+    home.ok(&all).await;
+    let error = home.fails(&["get", "pools", "--admin", &url]).await;
+    assert!(error.contains("ctl.yaml"), "{error}");
+    // The address is looked for there; the token is not.
+    home.put(CONFIG, &format!("admin: {url}\ntoken_file: nowhere\n"), 0o644);
+    home.ok(&["get", "pools", "--token-file", "token"]).await;
+    let error = home.fails(&["get", "pools"]).await;
+    assert!(error.contains("token_file") && error.contains("nowhere"), "{error}");
+    // Nor is one that is for another address.
+    home.put(CONFIG, "admin: http://127.0.0.1:9\ntoken_file: nowhere\n", 0o644);
+    let error = home.fails(&["get", "pools", "--admin", &url]).await;
+    assert!(error.contains("is for http://127.0.0.1:9"), "{error}");
+    // A pipe, whose other end nobody may have, is not waited for.
+    let made = std::process::Command::new("mkfifo").arg(home.path("pipe")).status().unwrap();
+    assert!(made.success());
+    for given in [["--token-file", "pipe"], ["--settings", "pipe"]] {
+        let error = home.fails(&[&["get", "pools", "--admin", &url][..], &given].concat()).await;
+        assert!(error.contains("pipe: is no regular file"), "{error}");
+    }
+    // The doctor takes the file of settings as everything else does.
+    home.put("other.yaml", &format!("admin: {url}\ntoken_file: token\n"), 0o644);
+    let ran = home.run(&["doctor", "--json", "--settings", "other.yaml"]).await;
+    assert!(ran.out.contains("\"gateway\""), "{}{}", ran.out, ran.err);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_names_no_gateway_is_told_how() {
     let home = Home::empty();
     let error = home.fails(&["get", "pools"]).await;
     for part in ["no gateway is named", "--admin", "KVASIR_ADMIN", ".config/kvasir/ctl.yaml"] {
         assert!(error.contains(part), "{part}: {error}");
     }
-    let error = home.fails(&["get", "pools", "--config", "nowhere.yaml"]).await;
+    let error = home.fails(&["get", "pools", "--settings", "nowhere.yaml"]).await;
     assert!(error.contains("nowhere.yaml"), "{error}");
     let error = home.fails(&["get", "pools", "--admin", "http://user:hush@h:1"]).await;
     assert!(!error.contains("hush"), "{error}");
@@ -120,6 +155,17 @@ async fn tls_is_believed_by_the_given_authority_only() {
     let error = home.fails(&["get", "pools"]).await;
     assert!(error.contains("cannot connect to https://"), "{error}");
     home.ok(&["get", "pools", "--ca-file", "ca.pem"]).await;
+    // Those of the file are for its address.
+    let url = format!("https://{}", admin.addr);
+    home.put("token", READ, 0o600);
+    home.put(CONFIG, "admin: https://127.0.0.1:9\nca_file: ../../ca.pem\n", 0o644);
+    let elsewhere = ["get", "pools", "--admin", &url, "--token-file", "token"];
+    let error = home.fails(&elsewhere).await;
+    for part in ["cannot connect to https://", "are for https://127.0.0.1:9: give --ca-file"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    home.put(CONFIG, "ca_file: ../../ca.pem\n", 0o644);
+    home.ok(&elsewhere).await;
     let plain = format!("http://{}", admin.addr);
     let error = home.fails(&["get", "pools", "--admin", &plain, "--ca-file", "ca.pem"]).await;
     assert!(error.contains("says no https"), "{error}");
