@@ -14,6 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::Method;
+use kvasir_config::hide_secrets;
 use kvasir_prompt::CivilTime;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -31,10 +32,6 @@ const MAX_PATH: usize = 1 << 10;
 const WAITING: usize = 1024;
 /// How long a change waits for a place among them, and then for its line to be written.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Keys whose values are secrets: their names have one of these in them.
-const SECRET: [&str; 5] = ["api_key", "token", "secret", "password", "authorization"];
-/// Keys that name where a secret is.
-const PLACES: [&str; 2] = ["_env", "_file"];
 
 /// Where lines are handed in.
 #[derive(Clone, Debug)]
@@ -123,7 +120,8 @@ impl Entry {
             Ok(status) => (status, "done"),
             Err(error) => (error.status.as_u16(), error.code),
         };
-        let (method, path, body) = (method.clone(), cut(path, MAX_PATH), masked(body));
+        let (method, path, body) =
+            (method.clone(), cut(&without_user(path), MAX_PATH), masked(body));
         Self { role, remote, method, path, body, status, result }
     }
 }
@@ -151,6 +149,16 @@ impl Noted {
     }
 }
 
+/// A path without the user and password of the engine in it, if somebody wrote them there.
+fn without_user(path: &str) -> String {
+    let Some((before, engine)) = path.split_once("/endpoints/") else { return path.to_owned() };
+    let ends = ["@", "%40"].map(|at| engine.rfind(at).map(|found| found + at.len()));
+    match ends.into_iter().flatten().max().and_then(|end| engine.get(end..)) {
+        Some(host) => format!("{before}/endpoints/***@{host}"),
+        None => path.to_owned(),
+    }
+}
+
 /// A text that is not too long.
 fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
@@ -174,28 +182,9 @@ fn masked(body: &[u8]) -> Value {
     let Ok(mut value) = serde_json::from_slice::<Value>(body) else {
         return format!("{} bytes that are no JSON", body.len()).into();
     };
-    mask(&mut value);
+    hide_secrets(&mut value);
     let text = value.to_string();
     if text.len() <= MAX_BODY { value } else { cut(&text, MAX_BODY).into() }
-}
-
-fn mask(value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            for (key, value) in map.iter_mut() {
-                let name = key.to_ascii_lowercase();
-                let is_place = PLACES.iter().any(|end| name.ends_with(end));
-                let is_text = value.is_string() || value.is_array();
-                if is_text && !is_place && SECRET.iter().any(|word| name.contains(word)) {
-                    *value = "***".into();
-                } else {
-                    mask(value);
-                }
-            }
-        }
-        Value::Array(list) => list.iter_mut().for_each(mask),
-        _ => {}
-    }
 }
 
 #[cfg(test)]
@@ -205,11 +194,17 @@ mod tests {
     #[test]
     fn secrets_do_not_show_and_long_bodies_are_cut() {
         let body =
-            br#"{"model":"m","api_key":"sk-1","api_key_env":"KEY","x":[{"Write_Token":"t"}]}"#;
+            br#"{"model":"m","api_key":{"a":"sk-1"},"api_key_env":"KEY","x":[{"Write_Token":7}],
+            "tokenizer_dir":"/d","url":"http://u:pw@h:1"}"#;
         let shown = masked(body);
         assert_eq!(shown["api_key"], "***");
         assert_eq!(shown["api_key_env"], "KEY");
         assert_eq!(shown["x"][0]["Write_Token"], "***");
+        assert_eq!(shown["tokenizer_dir"], "/d");
+        assert_eq!(shown["url"], "http://***@h:1");
+        let path = "/api/v1/pools/m%40v1/endpoints/http:%2F%2Fu:pw%40h:1";
+        assert_eq!(without_user(path), "/api/v1/pools/m%40v1/endpoints/***@h:1");
+        assert_eq!(without_user("/api/v1/pools/a@b"), "/api/v1/pools/a@b");
         assert_eq!(masked(b"sk-1"), "4 bytes that are no JSON");
         let long = json!({"m": "é".repeat(MAX_BODY)}).to_string();
         assert!(masked(long.as_bytes()).as_str().unwrap().len() <= MAX_BODY + "…".len());

@@ -22,6 +22,7 @@ mod endpoint;
 mod environment;
 mod error;
 mod fixed;
+mod hidden;
 mod identity;
 mod inventory;
 mod listen_address;
@@ -50,6 +51,7 @@ pub use self::disaggregation::{DisaggregationConfig, EndpointRole, TransferProto
 pub use self::endpoint::{EndpointConfig, EndpointState, EngineUrl, RankAddressing};
 pub use self::environment::{CONFIG_VARIABLE, Taken, VARIABLES, Variable};
 pub use self::error::ConfigError;
+pub use self::hidden::{hide_in_url, hide_secrets, is_secret_key};
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
 pub use self::listen_address::ListenAddress;
