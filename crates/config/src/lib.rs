@@ -58,8 +58,8 @@ pub use self::listen_address::ListenAddress;
 pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
 pub use self::model::{Config, LogConfig, LogFormat};
 pub use self::overlay::{
-    Change, DEFAULT_TENANT, Dropped, ENDPOINT_KEYS, Fitted, Overlay, POOL_KEYS, Patch, Refused,
-    RefusedFor, Routing, RoutingMode,
+    Change, DEFAULT_TENANT, Dropped, ENDPOINT_KEYS, Fitted, Overlay, POOL_KEYS, Patch, Place,
+    Refused, RefusedFor, Routing, RoutingMode,
 };
 pub use self::pool::{PoolConfig, TokenParity};
 pub use self::resilience::{HealthConfig, RetriesConfig};
