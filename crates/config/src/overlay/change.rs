@@ -188,8 +188,8 @@ impl Overlay {
         if let Change::DeletePool { .. } | Change::DeleteEndpoint { .. } = change {
             next.forget_engines(&base.with_overlay(&next).0);
         }
-        let count = next.each().len();
-        if count > MOST_CHANGES && count > self.each().len() {
+        let count = next.count();
+        if count > MOST_CHANGES && count > self.count() {
             let message = format!(
                 "{MOST_CHANGES} changes are kept already: move some into the configuration file and reset \
                  them here"
