@@ -354,7 +354,10 @@ fn read(
 }
 
 fn keep(store: Option<&Store>, overlay: &Overlay) -> Result<()> {
-    Ok(store.map(|store| store.keep_overlay(overlay)).transpose().map(|_| ())?)
+    match store {
+        Some(store) => Ok(store.keep_overlay(overlay)?),
+        None => Ok(()),
+    }
 }
 
 /// Keeps that changes are dropped, if there is a store; whether it does. Where that cannot be done they are

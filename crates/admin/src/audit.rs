@@ -11,6 +11,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::Method;
@@ -35,7 +37,30 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where lines are handed in.
 #[derive(Clone, Debug)]
-pub(crate) struct Audit(mpsc::Sender<Noted>);
+pub(crate) struct Audit(mpsc::Sender<Noted>, Unwritten);
+
+/// How many lines were handed in and are not written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unwritten(Arc<AtomicU64>);
+
+impl Unwritten {
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn take(&self, lines: u64) {
+        self.0.fetch_sub(lines, Ordering::Relaxed);
+    }
+
+    /// Nobody waits for them any more.
+    pub(crate) fn are_lost(&self) {
+        let lines = self.0.load(Ordering::Relaxed);
+        if lines > 0 {
+            lost("queue_full", lines);
+            tracing::error!(lines, "the audit's last lines are lost: the disk is too slow");
+        }
+    }
+}
 
 /// One request for a change.
 #[derive(Clone, Debug)]
@@ -64,14 +89,19 @@ impl Audit {
     pub(crate) fn open(path: Option<&Path>) -> io::Result<(Self, Writer)> {
         let file = path.map(open).transpose()?;
         let (sender, queue) = mpsc::channel(WAITING);
-        Ok((Self(sender), Writer::new(queue, file)))
+        let unwritten = Unwritten::default();
+        Ok((Self(sender, unwritten.clone()), Writer::new(queue, file, unwritten)))
     }
 
     /// A request was refused for who asked it.
     pub(crate) fn denied(&self, entry: Entry) {
         let noted = Noted { time: now(), entry, written: None };
-        if self.0.try_send(noted).is_err() {
-            lost("queue_full", 1);
+        match self.0.try_reserve() {
+            Ok(place) => {
+                self.1.add();
+                place.send(noted);
+            }
+            Err(_) => lost("queue_full", 1),
         }
     }
 
@@ -82,6 +112,7 @@ impl Audit {
         let noted = Noted { time: now(), entry, written: Some(written) };
         match timeout(PATIENCE, self.0.reserve()).await {
             Ok(Ok(place)) => {
+                self.1.add();
                 place.send(noted);
                 let _ = timeout(PATIENCE, is_written).await;
             }
@@ -190,6 +221,45 @@ fn masked(body: &[u8]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn entry(role: Option<Role>) -> Entry {
+        let remote = SocketAddr::from(([127, 0, 0, 1], 1));
+        Entry::of(role, remote, (&Method::PATCH, "/p"), b"", Ok(200))
+    }
+
+    fn file(name: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("kvasir-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        path
+    }
+
+    #[tokio::test]
+    async fn at_a_stop_all_lines_are_written_and_what_was_left_out_is_told() {
+        let path = file("audit-stop");
+        let (audit, writer) = Audit::open(Some(&path)).unwrap();
+        let unwritten = writer.unwritten();
+        for _ in 0..60 {
+            audit.denied(entry(None));
+        }
+        let (close, closed) = oneshot::channel();
+        drop(close);
+        // As long as somebody could hand in lines.
+        writer.run(closed).await;
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 51, "{text}");
+        assert!(text.ends_with("\n") && text.contains(r#""count":10"#), "{text}");
+        assert_eq!(unwritten.0.load(Ordering::Relaxed), 0);
+        audit.denied(entry(None));
+        assert_eq!(unwritten.0.load(Ordering::Relaxed), 0, "nobody takes it: it is lost at once");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_written_is_known() {
+        let (audit, writer) = Audit::open(None).unwrap();
+        (0..3).for_each(|_| audit.denied(entry(None)));
+        assert_eq!(writer.unwritten().0.load(Ordering::Relaxed), 3);
+    }
 
     #[test]
     fn secrets_do_not_show_and_long_bodies_are_cut() {
