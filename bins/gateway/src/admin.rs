@@ -1,6 +1,7 @@
 //! The control plane of a running gateway: what the admin API asks of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -17,6 +18,7 @@ use kvasir_proxy::{App, CannotExplain, FileFamilies, Observer, Served, watch_fil
 use serde_json::Value;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 
 use crate::bad_key::{bad_key, wrong};
 use crate::{address, spec};
@@ -49,6 +51,23 @@ pub(crate) struct Gateway {
     pub(crate) state: Arc<ArcSwap<State>>,
     pub(crate) orders: mpsc::Sender<Order>,
     pub(crate) recent: Arc<Recent>,
+    /// A stop is announced: nothing is changed any more.
+    pub(crate) stopping: Arc<AtomicBool>,
+}
+
+/// The API while it is served.
+pub(crate) struct Serving {
+    close: oneshot::Sender<()>,
+    served: JoinHandle<()>,
+}
+
+impl Serving {
+    /// Ends it in good order, in a bounded time: changes that were begun are made and written down.
+    pub(crate) async fn end(self) {
+        drop(self.close);
+        // It has said itself what went wrong.
+        let _ = self.served.await;
+    }
 }
 
 /// Orders, and whoever takes them.
@@ -125,12 +144,12 @@ pub(crate) async fn keep_counts(store: Arc<Store>, recent: Arc<Recent>) {
     }
 }
 
-/// Binds the API and serves it in a task of its own; the handle changes its tokens.
+/// Binds the API and serves it in a task of its own; the handles change its tokens and end it.
 pub(crate) fn serve(
     config: &AdminConfig,
     tokens: (Option<String>, Option<String>),
     gateway: Gateway,
-) -> Result<Tokens> {
+) -> Result<(Tokens, Serving)> {
     let settings = settings(config, tokens)?;
     let admin = Admin::bind(&settings, Arc::new(gateway)).map_err(unusable)?;
     if let Some((files, reload)) = admin.tls_files() {
@@ -138,12 +157,17 @@ pub(crate) fn serve(
     }
     tracing::info!(address = %admin.local_addr()?, "the admin API is served");
     let tokens = admin.tokens();
-    tokio::spawn(async move {
-        if let Err(error) = admin.serve().await {
+    let (close, closed) = oneshot::channel();
+    let stop = async move {
+        // A sender that is gone means the same.
+        let _: Result<(), _> = closed.await;
+    };
+    let served = tokio::spawn(async move {
+        if let Err(error) = admin.serve(stop).await {
             tracing::error!(%error, "the admin API is gone");
         }
     });
-    Ok(tokens)
+    Ok((tokens, Serving { close, served }))
 }
 
 /// What an error means for the configuration, where it does.
@@ -160,18 +184,27 @@ fn unusable(error: AdminError) -> anyhow::Error {
 /// Gives an order and waits for its end.
 fn ordered(
     orders: &mpsc::Sender<Order>,
+    stopping: &Arc<AtomicBool>,
     order: impl FnOnce(Asker) -> Order,
 ) -> Later<Result<Applied, ApiError>> {
+    let unavailable = |code, why: &str| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, why);
+    let stopping = Arc::clone(stopping);
+    if stopping.load(Ordering::Relaxed) {
+        let error = unavailable("stopping", "the gateway is stopping");
+        return Box::pin(std::future::ready(Err(error)));
+    }
     let (asker, answer) = oneshot::channel();
     let given = orders.try_send(order(asker));
     Box::pin(async move {
-        let unavailable =
-            |code, why: &str| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, why);
         given.map_err(|refused| match refused {
             TrySendError::Full(_) => unavailable("busy", "too many changes wait for their turn"),
             TrySendError::Closed(_) => unavailable("stopping", "the gateway is stopping"),
         })?;
         answer.await.unwrap_or_else(|_| {
+            if stopping.load(Ordering::Relaxed) {
+                let why = "the gateway stopped before it was done";
+                return Err(unavailable("stopping", why));
+            }
             let why = "taking it up broke off: the log says where, and a restart mends what is left \
                        of it";
             Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", why))
@@ -205,11 +238,11 @@ impl Control for Gateway {
     }
 
     fn change(&self, change: Change, expected: Expected) -> Later<Result<Applied, ApiError>> {
-        ordered(&self.orders, |asker| Order::Change(change, expected, asker))
+        ordered(&self.orders, &self.stopping, |asker| Order::Change(change, expected, asker))
     }
 
     fn reload(&self, expected: Expected) -> Later<Result<Applied, ApiError>> {
-        ordered(&self.orders, |asker| Order::Reload(expected, asker))
+        ordered(&self.orders, &self.stopping, |asker| Order::Reload(expected, asker))
     }
 
     fn metrics(&self) -> String {
@@ -269,15 +302,21 @@ mod tests {
     async fn an_order_that_breaks_off_is_answered_and_too_many_are_refused() {
         let (orders, mut taken) = mpsc::channel(1);
         let reload = |asker| Order::Reload(Expected::default(), asker);
-        let waits = ordered(&orders, reload);
-        let refused = ordered(&orders, reload).await.unwrap_err();
+        let stopping = Arc::new(AtomicBool::new(false));
+        let waits = ordered(&orders, &stopping, reload);
+        let refused = ordered(&orders, &stopping, reload).await.unwrap_err();
         assert_eq!((refused.status.as_u16(), refused.code), (503, "busy"));
         // Whoever has it panics.
         drop(taken.recv().await);
         let broken = waits.await.unwrap_err();
         assert_eq!((broken.status.as_u16(), broken.code), (500, "internal"));
+        // A stop that comes between breaks nothing off.
+        let waits = ordered(&orders, &stopping, reload);
+        stopping.store(true, Ordering::Relaxed);
         drop(taken);
-        let refused = ordered(&orders, reload).await.unwrap_err();
-        assert_eq!((refused.status.as_u16(), refused.code), (503, "stopping"));
+        for answer in [waits, ordered(&orders, &stopping, reload)] {
+            let refused = answer.await.unwrap_err();
+            assert_eq!((refused.status.as_u16(), refused.code), (503, "stopping"));
+        }
     }
 }

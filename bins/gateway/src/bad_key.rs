@@ -31,6 +31,11 @@ pub(crate) fn wrong((key, why): (String, String)) -> anyhow::Error {
     bad_key(key, why)
 }
 
+/// Its key and what is wrong with it, if it is one of a key.
+pub(crate) fn parts(error: &anyhow::Error) -> Option<(&str, &str)> {
+    error.downcast_ref::<BadKey>().map(|bad| (bad.key.as_str(), bad.why.as_str()))
+}
+
 /// Whether it is one.
 pub(crate) fn is_bad_key(error: &anyhow::Error) -> bool {
     error.downcast_ref::<BadKey>().is_some()

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -32,11 +33,12 @@ pub(crate) struct StopTimes {
 
 /// Runs what `serve` makes of a future that resolves when no connection is to be accepted any more.
 /// The first signal begins a stop in good order, with the times of that moment; a second one ends it at
-/// once.
+/// once. `stopping` is set from the first one on.
 pub(crate) async fn until_stopped<S: Future<Output = io::Result<()>>>(
     app: &Arc<App>,
     mut stops: Stops,
     times: impl Fn() -> StopTimes,
+    stopping: &AtomicBool,
     serve: impl FnOnce(tokio::sync::oneshot::Receiver<()>) -> S,
 ) -> Result<End> {
     let (close, closed) = tokio::sync::oneshot::channel();
@@ -48,6 +50,7 @@ pub(crate) async fn until_stopped<S: Future<Output = io::Result<()>>>(
     }
     let StopTimes { delay, grace } = times();
     app.announce_stop();
+    stopping.store(true, Ordering::Relaxed);
     tracing::info!(?delay, ?grace, "stop asked for");
     let in_order = async {
         if !delay.is_zero() {

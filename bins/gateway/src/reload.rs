@@ -1,6 +1,7 @@
 //! A running gateway takes up another configuration: on SIGHUP, when the file changes, and when the
 //! admin API is asked for a change. All of it goes through one task.
 
+mod refused;
 mod stamp;
 mod told;
 
@@ -18,6 +19,7 @@ use kvasir_config::{Change, Config, Overlay, differences};
 use kvasir_fleet::{Changes, DecisionLog};
 use kvasir_proxy::App;
 use tokio::sync::mpsc;
+use tokio::time::{Interval, MissedTickBehavior, interval_at};
 
 use self::stamp::Stamp;
 use crate::admin::Order;
@@ -42,7 +44,7 @@ pub(crate) struct Reloader {
     /// What it was started with: what cannot change stays so.
     started: Config,
     /// What file, environment and flags say; `None` while nobody knows what the engines serve.
-    base: Option<Config>,
+    base: Option<Arc<Config>>,
     /// What it runs with, and the changes in that.
     state: Arc<ArcSwap<State>>,
     store: Option<Arc<Store>>,
@@ -60,6 +62,16 @@ pub(crate) struct Reloader {
     text: String,
     /// The file as last looked at, whatever came of it.
     seen: Option<Stamp>,
+}
+
+/// What came of reading the file anew.
+#[derive(Default)]
+struct Taken {
+    /// What changed in the fleet, in words.
+    changes: String,
+    dropped: Vec<LeftOut>,
+    /// Whether what is in effect outlives the process.
+    persisted: bool,
 }
 
 /// A configuration that was read from the file, with the changes on top.
@@ -83,7 +95,7 @@ impl Reloader {
         told::dropped(&dropped);
         told::note_loaded();
         told::note_stale(false);
-        let (started, known) = (base.clone(), args.urls.is_empty().then_some(base));
+        let (started, known) = (base.clone(), args.urls.is_empty().then(|| Arc::new(base)));
         Self {
             app,
             args,
@@ -134,16 +146,19 @@ impl Reloader {
             self.seen = Stamp::at(path).await;
             survived(self.reload(path, false)).await;
         }
+        // Of its own: however many orders come, the file is looked at.
+        let mut looks = interval_at(tokio::time::Instant::now() + LOOK, LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            survived(self.step(&mut hangups, path.as_deref())).await;
+            survived(self.step(&mut hangups, &mut looks, path.as_deref())).await;
         }
     }
 
     /// Waits for one reason to take something up, and does.
-    async fn step(&mut self, hangups: &mut Hangups, path: Option<&Path>) {
+    async fn step(&mut self, hangups: &mut Hangups, looks: &mut Interval, path: Option<&Path>) {
         let asked = tokio::select! {
             () = hangups.next() => true,
-            () = tokio::time::sleep(LOOK), if path.is_some() => false,
+            _ = looks.tick(), if path.is_some() => false,
             Some(order) = self.orders.recv() => return self.obey(order, path).await,
         };
         let Some(path) = path else {
@@ -179,7 +194,7 @@ impl Reloader {
                     (Err(error), _) => Err(error),
                     (Ok(()), Some(path)) => {
                         self.seen = Stamp::at(path).await;
-                        self.reload(path, true).await.map_err(|error| refused_change(&error))
+                        self.reload(path, true).await.map_err(|error| refused::reload(&error))
                     }
                     (Ok(()), None) => {
                         let why = "there is no configuration file to be read anew";
@@ -196,9 +211,8 @@ impl Reloader {
     async fn reload(&mut self, path: &Path, asked: bool) -> Result<Applied> {
         let began = Instant::now();
         let taken_up = self.take_up(path, asked, began).await;
-        let persisted = self.store.is_some();
         taken_up
-            .map(|(changes, dropped)| {
+            .map(|Taken { changes, dropped, persisted }| {
                 told::note_stale(false);
                 let version = self.state.load().version.clone();
                 Applied { changes, version, persisted, dropped }
@@ -206,12 +220,7 @@ impl Reloader {
             .inspect_err(|error| told::refused(path, error))
     }
 
-    async fn take_up(
-        &mut self,
-        path: &Path,
-        asked: bool,
-        began: Instant,
-    ) -> Result<(String, Vec<LeftOut>)> {
+    async fn take_up(&mut self, path: &Path, asked: bool, began: Instant) -> Result<Taken> {
         let (args, started, log) =
             (self.args.clone(), self.started.clone(), self.decision_log.clone());
         let overlay = Overlay::clone(&self.state.load().overlay);
@@ -219,11 +228,11 @@ impl Reloader {
             tokio::task::spawn_blocking(move || read(&args, &started, overlay, log.as_ref()));
         let read = read.await.context("reading the configuration")??;
         if read.text == self.text && !asked {
-            return Ok((String::new(), Vec::new()));
+            return Ok(Taken { persisted: self.store.is_some(), ..Taken::default() });
         }
         let Read { text, base, held, next } = read;
         let settings = next.config.changed_since(&self.state.load().config);
-        let (mut changes, dropped) = self.put_all_into_effect(next).await?;
+        let (mut changes, dropped, persisted) = self.put_all_into_effect(next).await?;
         changes.settings = settings.into_iter().map(str::to_owned).collect();
         forwarded::warn_of_administrative(&base);
         for difference in differences(&self.text, &text).iter().take(MOST_NAMED) {
@@ -234,10 +243,10 @@ impl Reloader {
         }
         let took_ms = began.elapsed().as_millis();
         tracing::info!(file = %path.display(), %changes, took_ms, "configuration is in effect");
-        (self.base, self.text) = (Some(base), text);
+        (self.base, self.text) = (Some(Arc::new(base)), text);
         told::count("applied");
         told::note_loaded();
-        Ok((changes.to_string(), dropped))
+        Ok(Taken { changes: changes.to_string(), dropped, persisted })
     }
 
     /// The engines that were given by URL alone were found.
@@ -248,7 +257,7 @@ impl Reloader {
         let next = tokio::task::spawn_blocking(move || Next::fitted(&laid, kept, log.as_ref()));
         let next = next.await.context("setting up the pools")??;
         self.put_all_into_effect(next).await?;
-        self.base = Some(base);
+        self.base = Some(Arc::new(base));
         let fleet = self.app.fleet();
         let models: Vec<&str> = fleet.pools().iter().map(|pool| pool.model()).collect();
         tracing::info!(?models, "pools are up");
@@ -257,21 +266,25 @@ impl Reloader {
 
     /// Makes a change: checked, kept, and in effect; or none of it.
     async fn change(&mut self, change: Change) -> Result<Applied, ApiError> {
-        let Some(base) = &self.base else {
+        let Some(base) = self.base.clone() else {
             let why = "it is not known yet what the engines serve";
             return Err(ApiError::new(StatusCode::CONFLICT, "not_ready", why));
         };
         let before = Arc::clone(&self.state.load().overlay);
-        let (overlay, config) = before.with(base, &change)?;
         let (log, store) = (self.decision_log.clone(), self.store.clone());
-        let secrets = self.secrets.clone();
+        let (secrets, kept) = (self.secrets.clone(), Arc::clone(&before));
         let next = tokio::task::spawn_blocking(move || {
+            let (overlay, config) = kept.with(&base, &change)?;
+            let place = change.place_in(&config);
             let next = Next::changed(config, overlay, secrets, log);
-            let next = next.map_err(|error| refused_change(&error))?;
-            keep(store.as_deref(), &next.overlay)?;
+            let next = next.map_err(|error| refused::change(&error, &place))?;
+            let kept = keep(store.as_deref(), &next.overlay);
+            kept.map_err(|error| {
+                refused::broken(&format!("the change cannot be kept and was not made: {error:#}"))
+            })?;
             Ok::<_, ApiError>(next)
         });
-        let next = next.await.map_err(|error| broken(&error.to_string()))??;
+        let next = next.await.map_err(|error| refused::broken(&error.to_string()))??;
         let aside = Arc::clone(&self.state.load().aside);
         let changes = match self.put_into_effect(next, aside) {
             Ok(changes) => changes,
@@ -279,8 +292,8 @@ impl Reloader {
                 let store = self.store.clone();
                 // What is not in effect is not to come back with a restart.
                 let back = tokio::task::spawn_blocking(move || keep(store.as_deref(), &before));
-                back.await.map_err(|error| broken(&error.to_string()))??;
-                return Err(refused_change(&error));
+                let back = back.await.unwrap_or_else(|broke| Err(broke.into()));
+                return Err(refused::not_in_effect(&error, back));
             }
         };
         tracing::info!(%changes, "a change through the admin API is in effect");
@@ -290,8 +303,12 @@ impl Reloader {
     }
 
     /// Routes by what was read anew, secrets included, or by nothing of it. The changes that it left no
-    /// place for are put aside: they do not come back by themselves.
-    async fn put_all_into_effect(&mut self, mut next: Next) -> Result<(Changes, Vec<LeftOut>)> {
+    /// place for are put aside: they do not come back by themselves. What changed, what was put aside, and
+    /// whether that outlives the process.
+    async fn put_all_into_effect(
+        &mut self,
+        mut next: Next,
+    ) -> Result<(Changes, Vec<LeftOut>, bool)> {
         let dropped = std::mem::take(&mut next.dropped);
         let aside = Arc::new(self.state.load().aside.with(&dropped));
         let (secrets, overlay) = (next.secrets.clone(), next.overlay.clone());
@@ -302,14 +319,16 @@ impl Reloader {
             known.set(secrets.tokens.0.as_deref(), secrets.tokens.1.as_deref());
         }
         self.secrets = secrets;
+        let mut persisted = self.store.is_some();
         if !dropped.is_empty() {
             told::dropped(&dropped);
             let store = self.store.clone();
             let kept =
                 tokio::task::spawn_blocking(move || keep_all(store.as_deref(), &overlay, &aside));
-            kept.await.context("keeping what is dropped")?;
+            // It is in effect, whatever came of keeping it.
+            persisted &= kept.await.unwrap_or(false);
         }
-        Ok((changes, dropped))
+        Ok((changes, dropped, persisted))
     }
 
     /// Routes by this from now on; or by nothing of it.
@@ -346,33 +365,26 @@ fn read(
     Ok(Read { text: said.text, base, held, next })
 }
 
-fn keep(store: Option<&Store>, overlay: &Overlay) -> Result<(), ApiError> {
-    let Some(store) = store else { return Ok(()) };
-    store.keep_overlay(overlay).map_err(|error| {
-        let error = anyhow::Error::from(error);
-        broken(&format!("the change cannot be kept: {error:#}"))
-    })
+fn keep(store: Option<&Store>, overlay: &Overlay) -> Result<()> {
+    match store {
+        Some(store) => Ok(store.keep_overlay(overlay)?),
+        None => Ok(()),
+    }
 }
 
-/// Keeps that changes are dropped. Where that cannot be done they are tried again at the next start.
-pub(crate) fn keep_all(store: Option<&Store>, overlay: &Overlay, aside: &Aside) {
-    let Some(store) = store else { return };
-    if let Err(error) = store.keep_all(overlay, aside) {
-        let error = format!("{:#}", anyhow::Error::from(error));
+/// Keeps that changes are dropped, if there is a store; whether it does. Where that cannot be done they are
+/// tried again at the next start.
+pub(crate) fn keep_all(store: Option<&Store>, overlay: &Overlay, aside: &Aside) -> bool {
+    let Some(store) = store else { return false };
+    let kept = store.keep_all(overlay, aside).map_err(anyhow::Error::from);
+    if let Err(error) = &kept {
+        let error = format!("{error:#}");
         tracing::error!(
             error,
             "that changes are dropped is not kept: the next start tries them again"
         );
     }
-}
-
-fn broken(why: &str) -> ApiError {
-    tracing::error!(why, "a change through the admin API was not made");
-    ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", why)
-}
-
-fn refused_change(error: &anyhow::Error) -> ApiError {
-    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", format!("{error:#}"))
+    kept.is_ok()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Wires the libraries and runs them.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -12,7 +13,7 @@ use kvasir_proxy::{App, Listener, MetricsPage, Spans, serve};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::admin::{Gateway, Notes, Order};
+use crate::admin::{Gateway, Notes, Order, Serving};
 use crate::lifecycle::{End, StopTimes, until_stopped};
 use crate::reload::Reloader;
 use crate::signals::{Hangups, Stops};
@@ -68,7 +69,8 @@ async fn served(hangups: Hangups, start: Start) -> Result<End> {
     }
     let app = app(&start, metrics_page)?;
     let ports = loxilb::start(&start).await?;
-    let times = control(&app, start, hangups, ports.clone())?;
+    let stopping = Arc::new(AtomicBool::new(false));
+    let (times, admin) = control(&app, start, hangups, ports.clone(), &stopping)?;
     tracing::info!(address = %listener.local_addr()?, "listening");
     let serving = |closed: oneshot::Receiver<()>| {
         let (begun, closing) = oneshot::channel::<()>();
@@ -86,7 +88,11 @@ async fn served(hangups: Hangups, start: Start) -> Result<End> {
         };
         async { tokio::join!(serving, ports_end).0 }
     };
-    let end = until_stopped(&app, stops, times, serving).await?;
+    let ended = until_stopped(&app, stops, times, &stopping, serving).await;
+    if let Some(admin) = admin {
+        admin.end().await;
+    }
+    let end = ended?;
     if end == End::Clean {
         app.flush_spans(LAST_SPANS).await;
     }
@@ -112,13 +118,14 @@ fn app(start: &Start, metrics_page: MetricsPage) -> Result<Arc<App>> {
 }
 
 /// Starts what changes a running gateway: reloads, the admin API, and the look for what engines serve.
-/// How long a stop may take is told by what comes back.
+/// How long a stop may take is told by what comes back, beside the API.
 fn control(
     app: &Arc<App>,
     start: Start,
     hangups: Hangups,
     ports: Option<Arc<loxilb::Ports>>,
-) -> Result<impl Fn() -> StopTimes + use<>> {
+    stopping: &Arc<AtomicBool>,
+) -> Result<(impl Fn() -> StopTimes + use<>, Option<Serving>)> {
     let (sender, receiver) = admin::orders();
     let (urls, base) = (start.args.urls.clone(), start.base.clone());
     let admin_tokens = start.next.secrets.tokens.clone();
@@ -130,17 +137,20 @@ fn control(
         tokio::spawn(admin::keep_counts(store, recent));
     }
     let mut reloader = Reloader::new(Arc::clone(app), start, receiver);
+    let mut serving = None;
     if let (Some(config), Some(recent)) = (&base.admin, recent) {
-        let (app, state) = (Arc::clone(app), reloader.state());
-        let gateway = Gateway { app, state, orders: sender.clone(), recent };
-        reloader.follow_tokens(admin::serve(config, admin_tokens, gateway)?);
+        let (app, state, stopping) = (Arc::clone(app), reloader.state(), Arc::clone(stopping));
+        let gateway = Gateway { app, state, orders: sender.clone(), recent, stopping };
+        let (tokens, admin) = admin::serve(config, admin_tokens, gateway)?;
+        reloader.follow_tokens(tokens);
+        serving = Some(admin);
     }
     if let Some(ports) = ports {
         reloader.follow_ports(ports);
     }
     let times = reloader.stop_times();
     tokio::spawn(reloader.run(hangups, sender));
-    Ok(times)
+    Ok((times, serving))
 }
 
 async fn find_engines(config: Config, urls: Vec<EngineUrl>, orders: mpsc::Sender<Order>) {

@@ -3,9 +3,9 @@
 //! They do not come back by themselves, not even where the configuration would let them again: nobody who
 //! mends a file expects that. They are shown, with all that is needed to make them again.
 
-use kvasir_config::Dropped;
+use kvasir_config::{Dropped, hide_secrets};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Of more the oldest are forgotten.
 const KEPT: usize = 100;
@@ -27,6 +27,14 @@ pub struct LeftOut {
 pub struct Aside(Vec<LeftOut>);
 
 impl LeftOut {
+    /// As it may be read: without the secrets of what it said.
+    #[must_use]
+    pub(crate) fn shown(&self) -> Value {
+        let mut value = self.value.clone();
+        hide_secrets(&mut value);
+        json!({"time": self.time, "change": self.change, "value": value})
+    }
+
     /// A change that is dropped now, and what it said.
     #[must_use]
     pub fn now(dropped: &Dropped, value: Value) -> Self {
@@ -52,6 +60,14 @@ impl Aside {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn secrets_of_what_was_dropped_do_not_show() {
+        let value = json!({"identity": {"engine": {"seed": "42"}}, "api_key": {"x": 1}});
+        let one = LeftOut { time: "t".to_owned(), change: "c".to_owned(), value };
+        let shown = json!({"identity": {"engine": {"seed": "***"}}, "api_key": "***"});
+        assert_eq!(one.shown(), json!({"time": "t", "change": "c", "value": shown}));
+    }
 
     #[test]
     fn the_oldest_are_forgotten() {

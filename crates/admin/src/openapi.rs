@@ -47,7 +47,13 @@ fn operation(route: &Route) -> Value {
         Content::Page => json!({"text/*": {"schema": {"type": "string"}}}),
         Content::None => json!({}),
     };
-    let done = json!({"description": "Done.", "content": given});
+    let mut done = json!({"description": "Done.", "content": given});
+    if route.has_version() {
+        done["headers"] = json!({"etag": {
+            "description": "The configuration that is in effect.",
+            "schema": {"type": "string"},
+        }});
+    }
     responses.insert(route.status.to_string(), done);
     for status in refusals(route) {
         let error = json!({"application/json": {"schema": schemas::named("Error")}});
@@ -56,6 +62,9 @@ fn operation(route: &Route) -> Value {
     }
     let mut parameters: Vec<Value> = of_path(route.path);
     parameters.extend(route.query.iter().map(of_query));
+    if route.access == Access::Write {
+        parameters.push(expected());
+    }
     let mut operation = json!({
         "operationId": format!("{:?}", route.does),
         "summary": route.about,
@@ -108,6 +117,18 @@ fn of_path(path: &str) -> Vec<Value> {
             })
         })
         .collect()
+}
+
+/// What a change may say of the configuration it is for.
+fn expected() -> Value {
+    json!({
+        "name": "if-match",
+        "in": "header",
+        "required": false,
+        "description": "The `etag` of the configuration that was seen: refused with 412 where another one is \
+                        in effect.",
+        "schema": {"type": "string"},
+    })
 }
 
 fn of_query(parameter: &Parameter) -> Value {

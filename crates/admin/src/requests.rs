@@ -9,7 +9,7 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use hyper::body::Incoming;
 use parking_lot::RwLock;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::answer::{self, Answer, Asked};
@@ -31,11 +31,35 @@ pub(crate) struct Shared {
     guard: Arc<RwLock<Guard>>,
     audit: Audit,
     control: Arc<dyn Control>,
+    /// How many changes are being made, or are not written down yet.
+    under_way: watch::Sender<usize>,
+}
+
+/// One of them.
+struct UnderWay(watch::Sender<usize>);
+
+impl UnderWay {
+    fn begin(count: &watch::Sender<usize>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(count.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
 }
 
 impl Shared {
     pub(crate) fn new(guard: Arc<RwLock<Guard>>, audit: Audit, control: Arc<dyn Control>) -> Self {
-        Self { guard, audit, control }
+        Self { guard, audit, control, under_way: watch::Sender::new(0) }
+    }
+
+    /// Returns when no change is being made.
+    pub(crate) async fn made(&self) {
+        // The sender is there as long as this is.
+        let _ = self.under_way.subscribe().wait_for(|count| *count == 0).await;
     }
 
     /// Who is let in: it can change while the API is served.
@@ -147,7 +171,9 @@ impl Shared {
         let (control, audit, asked) =
             (Arc::clone(&self.control), self.audit.clone(), Arc::new(asked));
         let (sender, answer) = oneshot::channel();
+        let under_way = UnderWay::begin(&self.under_way);
         tokio::spawn(async move {
+            let _under_way = under_way;
             let making = Arc::clone(&asked);
             let made = tokio::spawn(async move { answer::answer(&*control, &making).await });
             let made = made.await.unwrap_or_else(|_| Err(broke_off()));

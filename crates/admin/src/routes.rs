@@ -101,6 +101,13 @@ pub(crate) struct Route {
     pub(crate) gives: Content,
 }
 
+impl Route {
+    /// Whether its answers have the version of the configuration.
+    pub(crate) fn has_version(&self) -> bool {
+        self.access == Access::Write || self.does.shows_config()
+    }
+}
+
 const TENANT: Parameter =
     Parameter { name: "tenant", kind: "string", about: "The tenant; `default` is everybody." };
 

@@ -12,6 +12,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use kvasir_server_tls::TlsFiles;
 use parking_lot::RwLock;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::audit::{Audit, Writer};
 use crate::auth::Guard;
@@ -29,6 +31,10 @@ const HEAD: Duration = Duration::from_secs(5);
 /// How long a connection may be open without being asked anything, however slowly the last answer is
 /// read.
 const IDLE: Duration = Duration::from_secs(30);
+/// How long changes that are being made may take at a stop
+const LAST_CHANGES: Duration = Duration::from_secs(2);
+/// and then the audit's last lines.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// The admin API, bound and not yet served.
 pub struct Admin {
@@ -125,46 +131,67 @@ impl Admin {
         self.socket.local_addr()
     }
 
-    /// Serves for ever; ends with the runtime, or where the socket cannot be used.
+    /// Serves until `stop` comes; then takes no connections any more, and returns when the changes that are
+    /// being made are, and their audit lines are written: after 3 s at the latest, and what lines are lost
+    /// then is counted.
     ///
     /// # Errors
     /// When the socket cannot be used.
-    pub async fn serve(self) -> io::Result<()> {
+    pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let Self { socket, tls, shared, audit } = self;
         let socket = tokio::net::TcpListener::from_std(socket)?;
-        tokio::spawn(audit.run());
-        let connections = Connections::new(MAX_CONNECTIONS);
-        loop {
-            let (stream, remote) = match socket.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(%error, "the admin port cannot accept");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
-            let place = connections.enter().await;
-            let (tls, shared) = (tls.clone(), Arc::clone(&shared));
-            tokio::spawn(async move {
-                let _counted = counts::Connection::begin();
-                let conversation = place.conversation();
-                let to = Talk { remote, shared, conversation: place.conversation() };
-                let talk = async move {
-                    match tls {
-                        None => to.converse(stream).await,
-                        Some(tls) => {
-                            if let Some(stream) = tls.accept(stream).await {
-                                to.converse(stream).await;
-                            }
+        let (close, closed) = oneshot::channel();
+        let unwritten = audit.unwritten();
+        let writing = tokio::spawn(audit.run(closed));
+        let changes = Arc::clone(&shared);
+        tokio::select! {
+            () = accept(socket, tls, shared) => {}
+            () = stop => {}
+        }
+        if timeout(LAST_CHANGES, changes.made()).await.is_err() {
+            tracing::error!("stopped while a change through the admin API was being made");
+        }
+        drop(close);
+        if timeout(LAST_LINES, writing).await.is_err() {
+            unwritten.are_lost();
+        }
+        Ok(())
+    }
+}
+
+/// Takes connections for ever.
+async fn accept(socket: tokio::net::TcpListener, tls: Option<Arc<Tls>>, shared: Arc<Shared>) {
+    let connections = Connections::new(MAX_CONNECTIONS);
+    loop {
+        let (stream, remote) = match socket.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "the admin port cannot accept");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let place = connections.enter().await;
+        let (tls, shared) = (tls.clone(), Arc::clone(&shared));
+        tokio::spawn(async move {
+            let _counted = counts::Connection::begin();
+            let conversation = place.conversation();
+            let to = Talk { remote, shared, conversation: place.conversation() };
+            let talk = async move {
+                match tls {
+                    None => to.converse(stream).await,
+                    Some(tls) => {
+                        if let Some(stream) = tls.accept(stream).await {
+                            to.converse(stream).await;
                         }
                     }
-                };
-                tokio::select! {
-                    () = talk => {}
-                    () = conversation.is_over(IDLE) => {}
                 }
-            });
-        }
+            };
+            tokio::select! {
+                () = talk => {}
+                () = conversation.is_over(IDLE) => {}
+            }
+        });
     }
 }
 

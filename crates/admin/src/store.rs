@@ -17,7 +17,9 @@ const COUNTS: TableDefinition<'_, (u64, &str), &[u8]> = TableDefinition::new("co
 /// The form of what is in it.
 const FORMS: TableDefinition<'_, &str, u64> = TableDefinition::new("form");
 /// The form that is written.
-const FORM: u64 = 1;
+const FORM: u64 = 2;
+/// The one before: what an engine has once stood with its endpoints, one by one.
+const FORM_BY_POOL: u64 = 1;
 const OVERLAY: &str = "overlay";
 const ASIDE: &str = "aside";
 const FORM_KEY: &str = "form";
@@ -74,24 +76,37 @@ impl Store {
         Ok(store)
     }
 
+    /// Nothing is written into a store of another form.
     fn prepare(&self) -> Result<(), StoreError> {
-        let form = self.write(|write| {
-            write.open_table(CHANGES)?;
-            write.open_table(COUNTS)?;
-            let mut forms = write.open_table(FORMS)?;
-            let form = forms.get(FORM_KEY)?.map(|form| form.value());
-            if form.is_none() {
-                forms.insert(FORM_KEY, FORM)?;
-            }
-            Ok(form)
+        let form = self.read(|read| match read.open_table(FORMS) {
+            Ok(forms) => Ok(forms.get(FORM_KEY)?.map(|form| form.value())),
+            Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(error.into()),
         })?;
         match form {
-            Some(form) if form != FORM => {
-                let what = format!("it has form {form}, and form {FORM} is known");
+            None | Some(FORM) => self.write_form(None),
+            Some(FORM_BY_POOL) => {
+                let overlay: Overlay = self.changes_at(OVERLAY)?;
+                self.write_form(Some(&self.bytes(&overlay.in_present_form())?))
+            }
+            Some(form) => {
+                let what = format!("it has form {form}, and forms up to {FORM} are known");
                 Err(damaged(&self.path, &what))
             }
-            _ => Ok(()),
         }
+    }
+
+    /// Makes the tables that are missing; with changes that were read in an earlier form, all at once.
+    fn write_form(&self, overlay: Option<&[u8]>) -> Result<(), StoreError> {
+        self.write(|write| {
+            let mut changes = write.open_table(CHANGES)?;
+            if let Some(overlay) = overlay {
+                changes.insert(OVERLAY, overlay)?;
+            }
+            write.open_table(COUNTS)?;
+            write.open_table(FORMS)?.insert(FORM_KEY, FORM)?;
+            Ok(())
+        })
     }
 
     /// The changes that were made, and those that were dropped.
@@ -100,7 +115,7 @@ impl Store {
     /// When they cannot be read or understood.
     pub fn changes(&self) -> Result<(Overlay, Aside), StoreError> {
         let overlay: Overlay = self.changes_at(OVERLAY)?;
-        Ok((overlay.in_present_form(), self.changes_at(ASIDE)?))
+        Ok((overlay, self.changes_at(ASIDE)?))
     }
 
     fn changes_at<T: Default + DeserializeOwned>(&self, key: &str) -> Result<T, StoreError> {
@@ -214,4 +229,55 @@ fn failed(path: &Path, error: impl Into<redb::Error>) -> StoreError {
 
 fn damaged(path: &Path, what: &str) -> StoreError {
     StoreError::Content { path: path.to_owned(), what: what.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use kvasir_config::Config;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A store's file with this form and these changes in it.
+    fn of_form(name: &str, form: u64, overlay: &serde_json::Value) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("kvasir-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let write = Database::create(&path).unwrap().begin_write().unwrap();
+        write.open_table(FORMS).unwrap().insert(FORM_KEY, form).unwrap();
+        let bytes = overlay.to_string().into_bytes();
+        write.open_table(CHANGES).unwrap().insert(OVERLAY, bytes.as_slice()).unwrap();
+        write.commit().unwrap();
+        path
+    }
+
+    fn form_of(store: &Store) -> u64 {
+        store.read(|read| Ok(read.open_table(FORMS)?.get(FORM_KEY)?.unwrap().value())).unwrap()
+    }
+
+    #[test]
+    fn a_store_of_the_form_before_is_read_and_written_in_the_present_one() {
+        let patch = json!({"weight": 10, "group": "z"});
+        let old = json!({"pools": {"m": {"endpoints": {"B:01": {"patch": patch}}}}});
+        let path = of_form("form-1.redb", 1, &old);
+        let store = Store::open(&path).unwrap();
+        let (overlay, _) = store.changes().unwrap();
+        let file = "pools: [{model: m, endpoints: [{url: 'http://b:1'}]}]";
+        let (config, dropped) = Config::parse("f", file).unwrap().with_overlay(&overlay);
+        assert_eq!((config.pools[0].endpoints[0].weight, dropped.len()), (10, 0));
+        assert_eq!(form_of(&store), 2);
+        drop(store);
+        assert_eq!(Store::open(&path).unwrap().changes().unwrap().0, overlay);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_store_of_a_later_form_is_left_as_it_is() {
+        let path = of_form("form-3.redb", 3, &json!({"later": true}));
+        let why = Store::open(&path).unwrap_err().to_string();
+        assert!(why.contains("it has form 3, and forms up to 2 are known"), "{why}");
+        let database = Database::create(&path).unwrap();
+        let made = database.begin_read().unwrap().open_table(COUNTS);
+        assert!(matches!(made, Err(redb::TableError::TableDoesNotExist(_))));
+        std::fs::remove_file(path).unwrap();
+    }
 }

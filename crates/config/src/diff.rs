@@ -8,11 +8,11 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::hidden::{hide_in_url, hide_secrets, is_secret_key};
+use crate::secret::MASK;
+
 /// Longer values are cut.
 const MAX_VALUE_CHARS: usize = 120;
-/// Keys whose values nobody may read in a log, and how such keys end.
-const SECRET: [&str; 7] = ["api_key", "api_keys", "key", "password", "secret", "seed", "token"];
-const SECRET_ENDS: [&str; 5] = ["_key", "_keys", "_password", "_secret", "_token"];
 
 /// One key with another value. Secrets show that they changed, and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,9 +77,11 @@ struct Leaf {
 impl Leaf {
     fn shown(&self) -> String {
         if self.secret {
-            return "***".to_owned();
+            return MASK.to_owned();
         }
-        let text = self.value.to_string();
+        let mut value = self.value.clone();
+        hide_secrets(&mut value);
+        let text = value.to_string();
         match text.char_indices().nth(MAX_VALUE_CHARS) {
             Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
             None => text,
@@ -92,13 +94,14 @@ fn flatten(key: String, value: &Value, secret: bool, leaves: &mut BTreeMap<Strin
         Value::Object(map) if !map.is_empty() => {
             for (name, value) in map {
                 let below = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
-                flatten(below, value, secret || is_secret(name), leaves);
+                flatten(below, value, secret || is_secret_key(name), leaves);
             }
         }
         Value::Array(list) if list.iter().any(Value::is_object) => {
             for (place, value) in list.iter().enumerate() {
                 let named = ["model", "url"].into_iter().find_map(|name| value.get(name)?.as_str());
-                let name = named.map_or_else(|| place.to_string(), str::to_owned);
+                let name =
+                    named.map_or_else(|| place.to_string(), |name| hide_in_url(name).into_owned());
                 flatten(format!("{key}[{name}]"), value, secret, leaves);
             }
         }
@@ -106,10 +109,6 @@ fn flatten(key: String, value: &Value, secret: bool, leaves: &mut BTreeMap<Strin
             leaves.insert(key, Leaf { value: value.clone(), secret });
         }
     }
-}
-
-fn is_secret(name: &str) -> bool {
-    SECRET.contains(&name) || SECRET_ENDS.iter().any(|end| name.ends_with(end))
 }
 
 #[cfg(test)]

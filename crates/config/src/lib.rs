@@ -22,6 +22,7 @@ mod endpoint;
 mod environment;
 mod error;
 mod fixed;
+mod hidden;
 mod identity;
 mod inventory;
 mod listen_address;
@@ -51,6 +52,7 @@ pub use self::disaggregation::{DisaggregationConfig, EndpointRole, TransferProto
 pub use self::endpoint::{EndpointConfig, EndpointState, EngineUrl, RankAddressing};
 pub use self::environment::{CONFIG_VARIABLE, Taken, VARIABLES, Variable};
 pub use self::error::ConfigError;
+pub use self::hidden::{hide_in_url, hide_secrets, is_secret_key};
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
 pub use self::listen_address::ListenAddress;
@@ -58,8 +60,8 @@ pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
 pub use self::loxilb::LoxilbConfig;
 pub use self::model::{Config, LogConfig, LogFormat};
 pub use self::overlay::{
-    Change, DEFAULT_TENANT, Dropped, ENDPOINT_KEYS, Fitted, Overlay, POOL_KEYS, Patch, Refused,
-    RefusedFor, Routing, RoutingMode,
+    Change, DEFAULT_TENANT, Dropped, ENDPOINT_KEYS, Fitted, Overlay, POOL_KEYS, Patch, Place,
+    Refused, RefusedFor, Routing, RoutingMode,
 };
 pub use self::pool::{PoolConfig, TokenParity};
 pub use self::resilience::{HealthConfig, RetriesConfig};

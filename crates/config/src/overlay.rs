@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use self::change::{Change, Refused, RefusedFor};
+pub use self::change::{Change, Place, Refused, RefusedFor};
 pub use self::fields::{ENDPOINT_KEYS, POOL_KEYS};
 pub use self::fit::Fitted;
 pub use self::lay::Dropped;

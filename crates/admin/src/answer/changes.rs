@@ -4,6 +4,7 @@ use kvasir_config::{Change, DEFAULT_TENANT, RoutingMode};
 use serde_json::{Value, json};
 
 use super::{Asked, reads};
+use crate::aside::LeftOut;
 use crate::control::{Applied, Control};
 use crate::error::ApiError;
 use crate::routes::Does;
@@ -23,7 +24,7 @@ pub(super) async fn change(
             "reloaded": true,
             "changes": changes,
             "persisted": persisted,
-            "dropped": dropped,
+            "dropped": dropped.iter().map(LeftOut::shown).collect::<Vec<Value>>(),
             "warnings": views::all_warnings(&control.fleet()),
         });
         return Ok((shown, version));

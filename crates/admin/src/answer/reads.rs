@@ -7,6 +7,7 @@ use kvasir_fleet::{Endpoint, Fleet, Pool};
 use serde_json::{Value, json};
 
 use super::changes::check_tenant;
+use crate::aside::LeftOut;
 use crate::control::{Control, State};
 use crate::error::ApiError;
 use crate::recent::KEPT;
@@ -150,7 +151,7 @@ pub(super) fn config(control: &dyn Control) -> Result<Value, ApiError> {
 /// Changes that are in effect no more, the newest first.
 pub(super) fn dropped(control: &dyn Control) -> Value {
     let aside = control.state().aside;
-    json!({ "dropped": aside.newest().collect::<Vec<_>>() })
+    json!({ "dropped": aside.newest().map(LeftOut::shown).collect::<Vec<Value>>() })
 }
 
 pub(super) fn routing_list(control: &dyn Control) -> Value {

@@ -41,6 +41,11 @@ impl Limit {
         (self.left_out > 0).then(|| self.began + WINDOW)
     }
 
+    /// How many were left out and not told yet, at the end.
+    pub(super) fn rest(&self) -> Option<u64> {
+        (self.left_out > 0).then_some(self.left_out)
+    }
+
     /// How many were left out, once, when that is due.
     pub(super) fn told(&mut self) -> Option<u64> {
         let due = self.due().is_some_and(|due| due <= Instant::now());

@@ -6,14 +6,19 @@ use std::io::Write as _;
 use std::sync::Arc;
 
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep_until;
 
 use super::limit::Limit;
-use super::{Noted, lost, now};
+use super::{Noted, Unwritten, lost, now};
 
 /// Lines that are written at one time.
 const BATCH: usize = 64;
+
+/// A line for those that are left out.
+fn left_out(count: u64) -> String {
+    json!({"time": now(), "result": "refused_left_out", "count": count}).to_string()
+}
 
 /// What takes lines and writes them: into a file, or the log.
 #[derive(Debug)]
@@ -21,18 +26,30 @@ pub(crate) struct Writer {
     queue: mpsc::Receiver<Noted>,
     file: Option<Arc<File>>,
     limit: Limit,
+    unwritten: Unwritten,
 }
 
 impl Writer {
-    pub(super) fn new(queue: mpsc::Receiver<Noted>, file: Option<File>) -> Self {
+    pub(super) fn new(
+        queue: mpsc::Receiver<Noted>,
+        file: Option<File>,
+        unwritten: Unwritten,
+    ) -> Self {
         for reason in ["queue_full", "rate", "disk"] {
             lost(reason, 0);
         }
-        Self { queue, file: file.map(Arc::new), limit: Limit::new() }
+        Self { queue, file: file.map(Arc::new), limit: Limit::new(), unwritten }
     }
 
-    /// Writes until nobody hands in lines any more.
-    pub(crate) async fn run(mut self) {
+    /// How much is left to be written.
+    pub(crate) fn unwritten(&self) -> Unwritten {
+        self.unwritten.clone()
+    }
+
+    /// Writes until nobody hands in lines any more, or nobody is to: from `closed` on none are taken, and
+    /// those that were are written.
+    pub(crate) async fn run(mut self, mut closed: oneshot::Receiver<()>) {
+        let mut is_closed = false;
         loop {
             let mut batch = Vec::new();
             let due = self.limit.due();
@@ -45,13 +62,20 @@ impl Writer {
             tokio::select! {
                 taken = self.queue.recv_many(&mut batch, BATCH) => {
                     if taken == 0 {
-                        return;
+                        let lines = self.limit.rest().map(left_out);
+                        return self.write(lines.into_iter().collect()).await;
                     }
+                }
+                _ = &mut closed, if !is_closed => {
+                    is_closed = true;
+                    self.queue.close();
                 }
                 () = told => {}
             }
+            let taken = batch.len() as u64;
             let (lines, waiting) = self.lines(batch);
             self.write(lines).await;
+            self.unwritten.take(taken);
             for written in waiting {
                 // Who does not wait any more needs no answer.
                 let _ = written.send(());
@@ -59,11 +83,10 @@ impl Writer {
         }
     }
 
-    fn lines(&mut self, batch: Vec<Noted>) -> (Vec<String>, Vec<tokio::sync::oneshot::Sender<()>>) {
+    fn lines(&mut self, batch: Vec<Noted>) -> (Vec<String>, Vec<oneshot::Sender<()>>) {
         let (mut lines, mut waiting) = (Vec::new(), Vec::new());
         if let Some(count) = self.limit.told() {
-            let line = json!({"time": now(), "result": "refused_left_out", "count": count});
-            lines.push(line.to_string());
+            lines.push(left_out(count));
         }
         for mut noted in batch {
             match noted.written.take() {

@@ -40,6 +40,13 @@ fn every_route_is_an_operation_with_a_name_of_its_own() {
         assert!(operation["responses"][route.status.to_string()].is_object());
         let in_path = route.path.matches('{').count();
         let parameters = operation["parameters"].as_array().unwrap();
-        assert_eq!(parameters.len(), in_path + route.query.len());
+        let changes = route.access == Access::Write;
+        assert_eq!(parameters.len(), in_path + route.query.len() + usize::from(changes));
+        let expects =
+            parameters.iter().any(|one| one["name"] == "if-match" && one["in"] == "header");
+        let refused = operation["responses"]["412"].is_object();
+        assert_eq!((expects, refused), (changes, changes), "{}", route.path);
+        let etag = &operation["responses"][route.status.to_string()]["headers"]["etag"];
+        assert_eq!(etag.is_object(), changes || route.does.shows_config(), "{}", route.path);
     }
 }

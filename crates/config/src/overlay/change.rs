@@ -6,6 +6,11 @@ use super::{Overlay, Patch, fields};
 use crate::bounds::Wrong;
 use crate::endpoint::EndpointConfig;
 use crate::model::Config;
+use crate::pool::PoolConfig;
+
+/// More changes are not kept, counted by key. Each is laid at every reload, and looked at where they do not
+/// all fit.
+pub(super) const MOST_CHANGES: usize = 1024;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,6 +139,41 @@ impl Change {
     }
 }
 
+/// Where what a change is about stands in a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// What keys of its pool begin with.
+    pool: Option<String>,
+    /// What keys of its endpoint have after that.
+    endpoint: Option<String>,
+}
+
+impl Place {
+    /// The key of an error as the sender of the change knows it: without the places of its pool and
+    /// endpoint.
+    #[must_use]
+    pub fn shortened<'a>(&self, key: &'a str) -> &'a str {
+        let Some(rest) = self.pool.as_ref().and_then(|pool| key.strip_prefix(pool)) else {
+            return key;
+        };
+        self.endpoint.as_ref().and_then(|endpoint| rest.strip_prefix(endpoint)).unwrap_or(rest)
+    }
+}
+
+impl Change {
+    /// Where what it is about stands in a configuration that has it.
+    #[must_use]
+    pub fn place_in(&self, config: &Config) -> Place {
+        let of_model = |pool: &PoolConfig| Some(pool.model.as_str()) == self.model();
+        let Some(place) = config.pools.iter().position(of_model) else { return Place::default() };
+        let pool = Some(format!("pools[{place}]."));
+        let engine = self.endpoint();
+        let is_it = |one: &EndpointConfig| Some(one.url.authority().as_str()) == engine.as_deref();
+        let found = config.pools.get(place).and_then(|pool| pool.endpoints.iter().position(is_it));
+        Place { pool, endpoint: found.map(|place| format!("endpoints[{place}].")) }
+    }
+}
+
 impl Overlay {
     /// The overlay with one change more, and the configuration that makes of `base`.
     ///
@@ -148,12 +188,20 @@ impl Overlay {
         if let Change::DeletePool { .. } | Change::DeleteEndpoint { .. } = change {
             next.forget_engines(&base.with_overlay(&next).0);
         }
+        let count = next.count();
+        if count > MOST_CHANGES && count > self.count() {
+            let message = format!(
+                "{MOST_CHANGES} changes are kept already: move some into the configuration file and reset \
+                 them here"
+            );
+            return Err(Refused { why: RefusedFor::Conflict, field: None, message });
+        }
         let (config, dropped) = base.with_overlay(&next);
         if let Some(new) = dropped.iter().find(|one| !before.contains(one)) {
             return Err(Refused::invalid(new.key.clone(), new.why.clone()));
         }
         config.check().map_err(|(key, message)| {
-            Refused::invalid(shortened(&key, &config, change), message)
+            Refused::invalid(change.place_in(&config).shortened(&key), message)
         })?;
         Ok((next, config))
     }
@@ -292,20 +340,4 @@ impl Overlay {
             endpoints.clone().any(|endpoint| endpoint.url.authority().as_str() == engine)
         });
     }
-}
-
-/// The key of an error as the sender of the change knows it: without the places of its pool and
-/// endpoint.
-fn shortened(key: &str, config: &Config, change: &Change) -> String {
-    let place = config.pools.iter().position(|pool| Some(pool.model.as_str()) == change.model());
-    let Some(rest) = place.and_then(|place| key.strip_prefix(&format!("pools[{place}]."))) else {
-        return key.to_owned();
-    };
-    let Some(endpoint) = change.endpoint() else { return rest.to_owned() };
-    let pool = place.and_then(|place| config.pools.get(place));
-    let place = pool.and_then(|pool| {
-        pool.endpoints.iter().position(|one| one.url.authority().as_str() == endpoint)
-    });
-    let short = place.and_then(|place| rest.strip_prefix(&format!("endpoints[{place}].")));
-    short.unwrap_or(rest).to_owned()
 }

@@ -2,11 +2,12 @@
 
 use std::fmt::Display;
 
+use super::change::MOST_CHANGES;
 use super::{Dropped, Overlay};
 use crate::model::Config;
 
-/// Above this many changes no best one is looked for among them.
-const MOST_TRIED: usize = 1024;
+/// Of how many that pass the check something is made, which reads files, to find the one to be dropped.
+const MOST_MADE: usize = 16;
 /// How often what did not fit is tried again, after what was laid meanwhile.
 const PASSES: usize = 3;
 
@@ -22,9 +23,10 @@ pub struct Fitted<T> {
 }
 
 impl Config {
-    /// Lays changes over the configuration and makes something of both, if that can be used, leaving out as few of the changes
-    /// as possible: none where all fit; where they do not, the one that takes the fewest others with it;
-    /// where no single one is to blame, those that do not fit what was laid before them.
+    /// Lays changes over the configuration, checks what comes out, and makes something of it, leaving out as
+    /// few of the changes as possible: none where all fit; where they do not, the one that takes the fewest
+    /// others with it; where no single one is to blame, those that do not fit what was laid before them.
+    /// `make` may take long: it is only called with what passes the check.
     ///
     /// # Errors
     /// When nothing can be made of the configuration itself.
@@ -43,7 +45,7 @@ impl Config {
         // Where it cannot be used itself that is what is to be mended.
         let alone = fit.alone()?;
         let found = fit.without_one(&overlay, &why);
-        let found = found.unwrap_or_else(|| fit.one_by_one(&overlay, alone));
+        let found = found.unwrap_or_else(|| fit.by_halves(&overlay, alone));
         dropped.extend(found.dropped);
         Ok(Fitted { dropped, ..found })
     }
@@ -59,57 +61,82 @@ impl<T, E: Display, F: Fn(Config) -> Result<T, E>> Fit<'_, F> {
         (self.make)(self.base.clone())
     }
 
-    /// Whether all of it fits.
-    fn try_on(&self, overlay: &Overlay) -> Result<T, String> {
+    /// The configuration with all of it, if that passes the check.
+    fn checked(&self, overlay: &Overlay) -> Result<Config, String> {
         let (config, dropped) = self.base.with_overlay(overlay);
         if let Some(one) = dropped.first() {
             return Err(one.why.clone());
         }
-        (self.make)(config).map_err(|why| format!("{why:#}"))
+        config.check().map_err(|(key, why)| format!("{key}: {why}"))?;
+        Ok(config)
+    }
+
+    /// Whether all of it fits.
+    fn try_on(&self, overlay: &Overlay) -> Result<T, String> {
+        (self.make)(self.checked(overlay)?).map_err(|why| format!("{why:#}"))
     }
 
     fn without_one(&self, overlay: &Overlay, why: &str) -> Option<Fitted<T>> {
         let each = overlay.each();
-        if each.len() > MOST_TRIED {
+        if each.len() > MOST_CHANGES {
             return None;
         }
-        let tried = each.into_iter().filter_map(|one| {
+        let passing = each.into_iter().filter_map(|one| {
             let rest = overlay.clone().without(std::slice::from_ref(&one));
             // Some change only what it has made.
             let (_, others) = self.base.with_overlay(&rest);
             let overlay = rest.without(&others);
-            let made = self.try_on(&overlay).ok()?;
+            let config = self.checked(&overlay).ok()?;
             let one = Dropped { why: why.to_owned(), ..one };
             let dropped = std::iter::once(one).chain(others).collect();
-            Some(Fitted { made, overlay, dropped })
+            Some(Fitted { made: config, overlay, dropped })
         });
-        tried.min_by_key(|fitted| fitted.dropped.len())
+        let mut passing: Vec<Fitted<Config>> = passing.collect();
+        passing.sort_by_key(|fitted| fitted.dropped.len());
+        passing.into_iter().take(MOST_MADE).find_map(|Fitted { made, overlay, dropped }| {
+            let made = (self.make)(made).ok()?;
+            Some(Fitted { made, overlay, dropped })
+        })
     }
 
-    fn one_by_one(&self, overlay: &Overlay, alone: T) -> Fitted<T> {
-        let (mut left, mut made) = (overlay.each(), alone);
+    fn by_halves(&self, overlay: &Overlay, alone: T) -> Fitted<T> {
+        let mut laid = Laid { made: alone, left: overlay.each() };
         for _ in 0..PASSES {
-            let before = left.len();
-            let mut place = 0;
-            while let Some(one) = left.get(place).cloned() {
-                let mut without = left.clone();
-                without.remove(place);
-                match self.try_on(&overlay.clone().without(&without)) {
-                    Ok(with) => (made, left) = (with, without),
-                    Err(why) => {
-                        if let Some(known) = left.get_mut(place) {
-                            *known = Dropped { why, ..one };
-                        }
-                        place += 1;
-                    }
-                }
-            }
+            let tried = laid.left.clone();
+            self.lay(overlay, &tried, &mut laid);
             // What was laid may have made room for what was not.
-            if left.is_empty() || left.len() == before {
+            if laid.left.is_empty() || laid.left.len() == tried.len() {
                 break;
             }
         }
-        let overlay = overlay.clone().without(&left);
-        Fitted { made, overlay, dropped: left }
+        let Laid { made, left: dropped } = laid;
+        Fitted { made, overlay: overlay.clone().without(&dropped), dropped }
     }
+
+    /// Lays those changes of some that fit what is laid before them: all at once, or else one half after
+    /// the other.
+    fn lay(&self, overlay: &Overlay, some: &[Dropped], laid: &mut Laid<T>) {
+        let is_one = |one: &&Dropped| some.iter().any(|other| one.is_change(other));
+        let rest: Vec<Dropped> = laid.left.iter().filter(|one| !is_one(one)).cloned().collect();
+        match (self.try_on(&overlay.clone().without(&rest)), some) {
+            (Ok(made), _) => *laid = Laid { made, left: rest },
+            (Err(why), [one]) => {
+                if let Some(known) = laid.left.iter_mut().find(|known| known.is_change(one)) {
+                    known.why = why;
+                }
+            }
+            (Err(_), _) => {
+                let (first, second) = some.split_at(some.len() / 2);
+                self.lay(overlay, first, laid);
+                self.lay(overlay, second, laid);
+            }
+        }
+    }
+}
+
+/// What was made of the changes that were laid so far.
+struct Laid<T> {
+    made: T,
+    /// Those that were not, or not yet.
+    left: Vec<Dropped>,
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::{Overlay, Patch, fields};
+use super::{EndpointChanges, Overlay, Patch, Routing, fields};
 use crate::bounds::Wrong;
 use crate::model::Config;
 use crate::pool::PoolConfig;
@@ -31,6 +31,14 @@ pub(super) enum What {
     Patched,
     Engine,
     Routing,
+}
+
+impl Dropped {
+    /// Whether both are the same change, whatever is said against it.
+    pub(super) fn is_change(&self, other: &Self) -> bool {
+        (self.what, &self.model, &self.endpoint, &self.key)
+            == (other.what, &other.model, &other.endpoint, &other.key)
+    }
 }
 
 impl fmt::Display for Dropped {
@@ -92,11 +100,12 @@ impl Config {
             let Some(pool) = config.pools.iter_mut().find(|pool| pool.model == *model) else {
                 let why = || "there is no such pool".to_owned();
                 dropped.extend(changes.patch.keys().map(|key| drop(What::Patched, key, why())));
-                let endpoints = changes.endpoints.keys();
-                dropped.extend(endpoints.map(|endpoint| Dropped {
-                    endpoint: Some(endpoint.clone()),
-                    ..drop(What::Patched, "", why())
-                }));
+                for (endpoint, changes) in &changes.endpoints {
+                    dropped.extend(changes.each().map(|(what, key)| Dropped {
+                        endpoint: Some(endpoint.clone()),
+                        ..drop(what, key, why())
+                    }));
+                }
                 continue;
             };
             for (key, value) in &changes.patch {
@@ -187,6 +196,16 @@ fn lay_endpoints(
     }
 }
 
+impl EndpointChanges {
+    /// Every change in it, with its key.
+    fn each(&self) -> impl Iterator<Item = (What, &str)> {
+        let deleted = self.deleted.then_some((What::Deleted, ""));
+        let created = self.created.is_some().then_some((What::Created, ""));
+        let patched = self.patch.keys().map(|key| (What::Patched, key.as_str()));
+        deleted.into_iter().chain(created).chain(patched)
+    }
+}
+
 impl Overlay {
     /// Without what does not fit any more.
     #[must_use]
@@ -207,7 +226,7 @@ impl Overlay {
 
     fn drop_of_pool(&mut self, one: &Dropped) {
         let Some(pool) = self.pools.get_mut(&one.model) else { return };
-        let (created, deleted, patch) = match &one.endpoint {
+        let (created, deleted, patch): (_, _, &mut Patch) = match &one.endpoint {
             None => (&mut pool.created, &mut pool.deleted, &mut pool.patch),
             Some(name) => {
                 let Some(endpoint) = pool.endpoints.get_mut(name) else { return };
@@ -217,32 +236,39 @@ impl Overlay {
         match one.what {
             What::Created => *created = None,
             What::Deleted => *deleted = false,
-            What::Patched if one.key.is_empty() => {
-                (*created, *deleted, *patch) = (None, false, Patch::new());
-            }
             What::Patched | What::Engine | What::Routing => {
                 patch.remove(&one.key);
             }
         }
     }
 
-    /// What a change said, for whoever wants to make it again.
+    /// What the body of a request has that makes a change again; `null` where that has none.
     #[must_use]
     pub fn said(&self, dropped: &Dropped) -> Value {
         let Dropped { model, endpoint, key, what, .. } = dropped;
         let (pool, place) = (self.pools.get(model), endpoint.as_deref());
         let of_endpoint = || pool?.endpoints.get(place?);
         let found = match (what, place) {
-            (What::Routing, _) => return json!(self.routing.get(model)),
+            (What::Routing, _) => {
+                return self.routing.get(model).map_or(Value::Null, Routing::to_be_sent);
+            }
             (What::Engine, Some(engine)) => self.engines.get(engine).and_then(|all| all.get(key)),
             (What::Created, None) => pool.and_then(|pool| pool.created.as_ref()),
             (What::Created, Some(_)) => of_endpoint().and_then(|one| one.created.as_ref()),
-            (What::Patched, Some(_)) if key.is_empty() => return json!(of_endpoint()),
             (What::Patched, None) => pool.and_then(|pool| pool.patch.get(key)),
             (What::Patched, Some(_)) => of_endpoint().and_then(|one| one.patch.get(key)),
             (What::Deleted | What::Engine, _) => None,
         };
-        found.cloned().unwrap_or_default()
+        let found = found.cloned().unwrap_or_default();
+        match what {
+            What::Patched | What::Engine => json!({ key: found }),
+            What::Created | What::Deleted | What::Routing => found,
+        }
+    }
+
+    /// How many changes there are in it.
+    pub(super) fn count(&self) -> usize {
+        self.each().len()
     }
 
     /// Every change in it, in the order in which they are laid.

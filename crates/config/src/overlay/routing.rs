@@ -3,7 +3,7 @@
 
 use kvasir_balance::{Blend, LeastLoad, LoadScore, PolicySpec, PreciseOptions, Relief};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Patch;
 use crate::bounds::Wrong;
@@ -83,6 +83,23 @@ impl Routing {
             return Err(("slo_latency_ms".to_owned(), "must be above 0".to_owned()));
         }
         Ok(new)
+    }
+
+    /// As a request has it that sets all of it.
+    pub(super) fn to_be_sent(&self) -> Value {
+        let Self { mode, slo_latency_ms, disaggregate, prefill_pool, decode_pool, updated_at: _ } =
+            self;
+        let mut all = json!({
+            "mode": mode,
+            "slo_latency_ms": slo_latency_ms,
+            "disaggregate": disaggregate,
+            "prefill_pool": prefill_pool,
+            "decode_pool": decode_pool,
+        });
+        if let Value::Object(all) = &mut all {
+            all.retain(|_, value| !value.is_null());
+        }
+        all
     }
 
     /// Whether it says itself what a key of the pool says.

@@ -328,6 +328,91 @@ fn where_no_single_change_is_to_blame_what_was_laid_first_stays() {
     assert!(kept.routing("m").is_some());
 }
 
+/// Weights of many endpoints that a file does not have yet.
+fn many(count: usize) -> (Config, Overlay) {
+    let endpoints: Vec<String> = (0..count).map(|n| format!("{{url: 'http://h{n}:1'}}")).collect();
+    let file = format!("pools: [{{model: m, endpoints: [{}]}}]", endpoints.join(", "));
+    let base = Config::parse("f", &file).unwrap();
+    let mut overlay = Overlay::default();
+    for n in 0..count {
+        overlay.engines.insert(format!("h{n}:1"), patch(json!({"weight": 10})));
+    }
+    (base, overlay)
+}
+
+#[test]
+fn what_is_to_blame_among_many_is_found_with_few_tries() {
+    let (base, overlay) = many(256);
+    let calls = std::cell::Cell::new(0);
+    let is_bad = |config: &Config| {
+        calls.set(calls.get() + 1);
+        let changed = |n: usize| config.pools[0].endpoints[n].weight == 10;
+        if changed(200) || changed(30) { Err("no file".to_owned()) } else { Ok(()) }
+    };
+    let fitted = base.fitted(overlay, |config| is_bad(&config)).unwrap();
+    let dropped: Vec<_> = fitted.dropped.iter().map(|one| one.endpoint.clone().unwrap()).collect();
+    assert_eq!(dropped, ["h200:1", "h30:1"]);
+    assert_eq!(fitted.overlay.engines.len(), 254);
+    assert!(calls.get() < 80, "{}", calls.get());
+}
+
+#[test]
+fn no_more_changes_are_kept_than_can_be_laid() {
+    let (base, overlay) = many(change::MOST_CHANGES);
+    let of = |key: Value| pool_patch("m", key);
+    let refused = overlay.with(&base, &of(json!({"slo_ttft_ms": 5.0}))).unwrap_err();
+    assert_eq!((refused.why, refused.field), (RefusedFor::Conflict, None));
+    let back = endpoint_patch("h1:1", json!({"weight": null}));
+    let (overlay, _) = overlay.with(&base, &back).unwrap();
+    overlay.with(&base, &of(json!({"slo_ttft_ms": 5.0}))).unwrap();
+}
+
+#[test]
+fn what_was_dropped_is_kept_as_a_request_has_it_that_makes_it_again() {
+    let changes = [
+        create("n", json!({"url": "http://c:1"})),
+        Change::PatchEndpoint {
+            model: "n".to_owned(),
+            endpoint: "c:1".to_owned(),
+            patch: patch(json!({"group": "z"})),
+        },
+        pool_patch("n", json!({"slo_ttft_ms": 9.0})),
+        Change::PatchRouting {
+            model: "n".to_owned(),
+            patch: patch(json!({"mode": "cache_aware"})),
+            at: "now".to_owned(),
+        },
+        endpoint_patch("b:1", json!({"weight": 10})),
+    ];
+    let (overlay, _) = all(&changes);
+    let file = "pools: [{model: m, endpoints: [{url: 'http://a:1'}]}]";
+    let (_, dropped) = Config::parse("f", file).unwrap().with_overlay(&overlay);
+    let shown: Vec<(String, Value)> =
+        dropped.iter().map(|one| (one.to_string(), overlay.said(one))).collect();
+    let none = ": there is no such pool";
+    let expected = [
+        (format!("pool `n`, `slo_ttft_ms`{none}"), json!({"slo_ttft_ms": 9.0})),
+        (format!("pool `n`, endpoint c:1, made{none}"), json!({"url": "http://c:1"})),
+        (format!("pool `n`, endpoint c:1, `group`{none}"), json!({"group": "z"})),
+        ("engine b:1, `weight`: no pool has this engine".to_owned(), json!({"weight": 10})),
+        (format!("pool `n`, routing settings{none}"), json!({"mode": "cache_aware"})),
+    ];
+    assert_eq!(shown, expected);
+    assert!(overlay.without(&dropped).is_empty());
+    // All of them can be sent.
+    for (n, (_, value)) in shown.into_iter().enumerate() {
+        let (model, at) = ("n".to_owned(), "now".to_owned());
+        let again = match n {
+            0 => pool_patch("n", value),
+            1 => create("n", value),
+            2 => continue,
+            3 => endpoint_patch("b:1", value),
+            _ => Change::PatchRouting { model, patch: patch(value), at },
+        };
+        Overlay::default().with(&base(), &again).unwrap();
+    }
+}
+
 #[test]
 fn a_configuration_that_cannot_be_used_itself_costs_no_change() {
     let (overlay, _) = all(&[pool_patch("m", json!({"slo_ttft_ms": 250.0}))]);

@@ -63,6 +63,39 @@ async fn dropped(gateway: &Gateway) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn from_the_announcement_of_a_stop_on_changes_are_refused_and_every_line_is_written() {
+    let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
+    let audit = Scratch::new("audit.log");
+    let mut config = with_admin(json!([pool("tiny", &[&engine])]));
+    config["admin"]["audit_log"] = json!(audit.path());
+    config["shutdown_delay_s"] = json!(3600);
+    let mut gateway = Gateway::start(config).await;
+    let admin = Admin::of(&gateway).await;
+    gateway.terminate();
+    gateway.line("the stop", |line| line.contains("stop asked for")).await;
+    let body = json!({"slo_ttft_ms": 1.0}).to_string();
+    let refused = until(SOON, || async {
+        let answer = admin.ask("PATCH", "/api/v1/pools/tiny", body.as_bytes()).await;
+        if answer.status == 503 { Ok(answer.json()) } else { Err(answer.text()) }
+    })
+    .await;
+    assert_eq!(refused["error"]["code"], "stopping");
+    let stranger = admin.with(None);
+    for _ in 0..70 {
+        assert_eq!(stranger.ask("DELETE", "/api/v1/pools/tiny", b"").await.status, 401);
+    }
+    gateway.terminate();
+    gateway.exit_status().await;
+    let text = std::fs::read_to_string(audit.path()).unwrap();
+    let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (&last["result"], &last["count"]),
+        (&json!("refused_left_out"), &json!(20)),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_refused_requests_some_are_written_and_the_rest_is_counted() {
     let (gateway, admin, audit, _engine) = audited().await;
     let stranger = admin.with(None);

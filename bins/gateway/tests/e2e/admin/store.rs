@@ -152,6 +152,23 @@ async fn a_file_that_is_read_anew_drops_what_does_not_fit_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn secrets_of_what_was_dropped_do_not_show() {
+    let (one, two) = (engine().await, engine().await);
+    let config = with_admin(json!([pool("tiny", &[&one])]));
+    let file = ConfigFile::of(&config);
+    let gateway = Gateway::of_file(&file).await;
+    let admin = Admin::of(&gateway).await;
+    let mut new = pool("other", &[&two]);
+    new["identity"] = json!({"engine": {"algorithm": "sha256_cbor", "seed": "424242424"}});
+    admin.done("POST", "/api/v1/pools", &new).await;
+    file.replace(&with_other(&config, &two));
+    let reloaded = admin.done("POST", "/api/v1/config/reload", &Value::Null).await;
+    let dropped = admin.get("/api/v1/config/dropped").await;
+    assert_eq!(dropped["dropped"][0]["value"]["identity"]["engine"]["seed"], "***", "{dropped}");
+    assert!(!reloaded.to_string().contains("424242424"), "{reloaded}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_file_that_has_no_end_or_is_a_pipe_is_an_error_at_the_start() {
     let one = engine().await;
     let pipe = Scratch::new("pipe");
