@@ -188,6 +188,7 @@ impl Reloader {
         let began = Instant::now();
         let taken_up = self.take_up(path, asked, began).await;
         let persisted = self.store.is_some();
+        self.note_refused(taken_up.as_ref().err());
         taken_up
             .map(|(changes, dropped)| {
                 told::note_stale(false);
@@ -195,6 +196,12 @@ impl Reloader {
                 Applied { changes, version, persisted, dropped }
             })
             .inspect_err(|error| told::refused(path, error))
+    }
+
+    /// Keeps why the file is refused, for whoever asks.
+    fn note_refused(&self, error: Option<&anyhow::Error>) {
+        let refused = error.map(|error| Arc::from(format!("{error:#}")));
+        self.state.store(Arc::new(State { refused, ..State::clone(&self.state.load()) }));
     }
 
     async fn take_up(
@@ -308,7 +315,9 @@ impl Reloader {
         let Next { config, overlay, fleet, secrets, dropped: _ } = next;
         let (fleet, changes) = self.app.fleet().reload(fleet)?;
         self.app.reload(spec::settings(&config, secrets.keys), fleet);
-        self.state.store(Arc::new(State::of(config, overlay, aside)));
+        let refused = self.state.load().refused.clone();
+        let state = State { refused, ..State::of(config, overlay, aside) };
+        self.state.store(Arc::new(state));
         Ok(changes)
     }
 }

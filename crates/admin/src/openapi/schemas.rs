@@ -253,6 +253,7 @@ fn reports() -> Named {
     let candidate = object(&[
         ("endpoint", text()),
         ("excluded", text_or_null()),
+        ("hand_over", text_or_null()),
         ("overlap", count()),
         ("pending", count()),
         ("trust", text()),
@@ -299,7 +300,10 @@ fn reports() -> Named {
         ("Timeline", timeline()),
         ("Stats", object(&stats)),
         ("Decisions", object(&[("decisions", list(&decision))])),
-        ("Parity", object(&[("ok", flag()), ("pools", list(&parity))])),
+        (
+            "Parity",
+            object(&[("ok", flag()), ("problems", list(&problem)), ("pools", list(&parity))]),
+        ),
         (
             "Inventory",
             object(&[
