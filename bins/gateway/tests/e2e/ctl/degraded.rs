@@ -4,8 +4,8 @@ use kvasir_testkit::engine::{EngineConfig, FakeEngine};
 use serde_json::{Value, json};
 
 use super::Home;
-use crate::admin::{started, with_admin};
-use crate::harness::{ConfigFile, Replica, SOON, pool, until};
+use crate::admin::{Admin, started, with_admin};
+use crate::harness::{ConfigFile, Gateway, Replica, SOON, pool, until};
 
 /// The problem with this cause, once `doctor` tells of it, and whether it is the gateway's.
 async fn problem(home: &Home, cause: &str) -> Value {
@@ -74,4 +74,36 @@ async fn a_refused_file_is_a_problem_of_the_gateway_until_it_is_mended() {
         if ran.status == Some(0) { Ok(()) } else { Err(ran.out) }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_gone_is_a_problem_and_that_it_is_back_is_said() {
+    let replica = Replica::start().await;
+    let token = ConfigFile::new("a-token-of-some-length-0");
+    let mut config = with_admin(json!([pool("tiny", &[&replica.engine])]));
+    config["admin"]["write_token"].take();
+    config["admin"]["write_token_file"] = token.path().to_str().unwrap().into();
+    let file = ConfigFile::of(&config);
+    let gateway = Gateway::of_file(&file).await;
+    let home = Home::of(&Admin::of(&gateway).await.with(None));
+    gateway.until_learned(&[&replica]).await;
+    token.replace_text("a-token-of-some-length-1");
+    gateway.hang_up();
+    gateway.line("the token", |line| line.contains("settings changed: admin tokens")).await;
+    let aside = file.path().with_extension("aside");
+    std::fs::rename(file.path(), &aside).unwrap();
+    gateway.until_metric("kvasir_config_stale", &[], 1.0).await;
+    home.put(
+        ".config/kvasir/ctl.yaml",
+        &format!(
+            "admin: http://{}\ntoken: a-token-of-some-length-1\n",
+            Admin::of(&gateway).await.addr
+        ),
+        0o600,
+    );
+    let it = problem(&home, "config_refused").await;
+    assert!(it["finding"].as_str().unwrap().contains("cannot read"), "{it}");
+    std::fs::rename(&aside, file.path()).unwrap();
+    gateway.until_metric("kvasir_config_stale", &[], 0.0).await;
+    gateway.line("that it is back", |line| line.contains("is in effect again")).await;
 }
