@@ -1,5 +1,6 @@
 //! The control plane of a running gateway: what the admin API asks of it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -97,7 +98,34 @@ fn settings(
 pub(crate) fn check(config: &AdminConfig) -> Result<()> {
     tokens(config)?;
     address::resolve("admin.listen", &config.listen)?;
+    if let Some(tls) = &config.tls {
+        Admin::check_tls(&spec::tls_files(tls)).map_err(unusable)?;
+    }
+    for (key, path) in [("admin.store", &config.store), ("admin.audit_log", &config.audit_log)] {
+        if let Some(path) = path {
+            can_be_file(path).map_err(|why| bad_key(key, format!("{}: {why}", path.display())))?;
+        }
+    }
     Ok(())
+}
+
+/// Whether a file is there, or could be made: nothing is.
+fn can_be_file(path: &Path) -> Result<(), String> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err("it is a directory".to_owned()),
+        Ok(found) if found.permissions().readonly() => Err("it cannot be written".to_owned()),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.to_string()),
+        Err(_) => match std::fs::metadata(directory) {
+            Ok(found) if found.is_dir() => Ok(()),
+            Ok(_) => Err(format!("{} is no directory", directory.display())),
+            Err(_) => Err(format!("the directory {} does not exist", directory.display())),
+        },
+    }
 }
 
 /// The tokens for reading and for changes.

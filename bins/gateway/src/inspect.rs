@@ -10,7 +10,7 @@ use kvasir_proxy::Listener;
 
 use crate::args::{FileArgs, Told};
 use crate::client_keys::Keys;
-use crate::{admin, client_keys, spec, telemetry};
+use crate::{admin, client_keys, doubtful, spec, telemetry};
 
 /// Does what `serve` does before it opens anything, and says what it would serve.
 pub(crate) fn check(args: &FileArgs) -> Result<()> {
@@ -61,9 +61,16 @@ fn summary(config: &Config, keys: bool, taken: &[Taken]) -> Result<String, std::
     if let Some(admin) = &config.admin {
         let AdminConfig { listen, tls, .. } = admin;
         let speech = if tls.is_some() { "TLS" } else { "plain text" };
-        let reads = if admin.read_token_source().is_some() { "with a token" } else { "everybody" };
-        let writes = if admin.write_token_source().is_some() { "with a token" } else { "nobody" };
+        let reads =
+            if admin.read_token_source().is_some() { "who has a token" } else { "everybody" };
+        let writes =
+            if admin.write_token_source().is_some() { "who has a token" } else { "nobody" };
         writeln!(text, "admin: {listen}, {speech}, read by {reads}, changed by {writes}")?;
+    } else {
+        writeln!(text, "admin: none; `admin: {{}}` opens one at its default address")?;
+    }
+    for what in doubtful::of(config) {
+        writeln!(text, "warning: {what}")?;
     }
     for Taken { name, key, without_effect } in taken {
         match without_effect {

@@ -7,6 +7,7 @@ mod admin;
 mod args;
 mod bad_key;
 mod client_keys;
+mod doubtful;
 mod forwarded;
 mod inspect;
 mod lifecycle;
@@ -90,6 +91,7 @@ fn serve(mut args: ServeArgs) -> ExitCode {
         return fail(&said.locate(error), BAD_CONFIG);
     }
     tell(&taken);
+    doubtful::of(&config).iter().for_each(|what| tracing::warn!("{what}"));
     // What the file refers to belongs to the configuration.
     let start = match Start::of(args, config, &said) {
         Ok(start) => start,

@@ -34,6 +34,8 @@ use crate::{forwarded, spec};
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(2);
+/// So many looks in a row without the file, and it is said to be gone.
+const GONE: u8 = 3;
 /// More differences are counted, not named.
 const MOST_NAMED: usize = 100;
 
@@ -60,6 +62,8 @@ pub(crate) struct Reloader {
     orders: mpsc::Receiver<Order>,
     /// The text of the file, as last taken up.
     text: String,
+    /// How often in a row the file was not there when it was looked at.
+    missing: u8,
     /// The file as last looked at, whatever came of it.
     seen: Option<Stamp>,
 }
@@ -110,6 +114,7 @@ impl Reloader {
             ports: None,
             orders,
             text,
+            missing: 0,
             seen: None,
         }
     }
@@ -166,6 +171,13 @@ impl Reloader {
             return;
         };
         let stamp = Stamp::at(path).await;
+        self.missing = if stamp.is_some() { 0 } else { self.missing.saturating_add(1) };
+        if self.missing == GONE {
+            // Whatever is put there is read, the same file as well.
+            self.seen = None;
+            let _ = self.reload(path, false).await;
+            return;
+        }
         // A file that is being replaced may be missing for a moment.
         if asked || (stamp.is_some() && stamp != self.seen) {
             self.seen = stamp;
@@ -211,6 +223,7 @@ impl Reloader {
     async fn reload(&mut self, path: &Path, asked: bool) -> Result<Applied> {
         let began = Instant::now();
         let taken_up = self.take_up(path, asked, began).await;
+        self.note_refused(taken_up.as_ref().err());
         taken_up
             .map(|Taken { changes, dropped, persisted }| {
                 told::note_stale(false);
@@ -218,6 +231,16 @@ impl Reloader {
                 Applied { changes, version, persisted, dropped }
             })
             .inspect_err(|error| told::refused(path, error))
+    }
+
+    /// Keeps why the file is refused, for whoever asks.
+    fn note_refused(&self, error: Option<&anyhow::Error>) {
+        let before = State::clone(&self.state.load());
+        if error.is_none() && before.refused.is_some() {
+            tracing::info!("the configuration file is in effect again");
+        }
+        let refused = error.map(|error| Arc::from(format!("{error:#}")));
+        self.state.store(Arc::new(State { refused, ..before }));
     }
 
     async fn take_up(&mut self, path: &Path, asked: bool, began: Instant) -> Result<Taken> {
@@ -231,7 +254,8 @@ impl Reloader {
             return Ok(Taken { persisted: self.store.is_some(), ..Taken::default() });
         }
         let Read { text, base, held, next } = read;
-        let settings = next.config.changed_since(&self.state.load().config);
+        let mut settings = next.config.changed_since(&self.state.load().config);
+        settings.extend((next.secrets.tokens != self.secrets.tokens).then_some("admin tokens"));
         let (mut changes, dropped, persisted) = self.put_all_into_effect(next).await?;
         changes.settings = settings.into_iter().map(str::to_owned).collect();
         forwarded::warn_of_administrative(&base);
@@ -339,7 +363,9 @@ impl Reloader {
             ports.follow(&config, secrets.keys.clone());
         }
         self.app.reload(spec::settings(&config, secrets.keys), fleet);
-        self.state.store(Arc::new(State::of(config, overlay, aside)));
+        let refused = self.state.load().refused.clone();
+        let state = State { refused, ..State::of(config, overlay, aside) };
+        self.state.store(Arc::new(state));
         Ok(changes)
     }
 }

@@ -47,6 +47,9 @@ pub(crate) async fn run(args: GetArgs) -> Result<Ended> {
         GetWhat::Parity { ask } => show(&ask, &ApiPath::of(&["parity"]), parity::text_of).await,
         GetWhat::Stats { ask } => show(&ask, &ApiPath::of(&["stats"]), stats::table).await,
         GetWhat::Decisions { limit, model, ask } => {
+            if let Some(model) = &model {
+                is_decided_for(&ask, model).await?;
+            }
             let path = ApiPath::of(&["decisions"]).with("limit", &limit.to_string());
             show(&ask, &path.with_some("model", model.as_deref()), decisions::table).await
         }
@@ -58,6 +61,28 @@ async fn show(ask: &AskArgs, path: &ApiPath, table: fn(&Value) -> String) -> Res
     let document = Gateway::of(&ask.connect)?.get(path).await?;
     print(ask.print.output, &document, || table(&document))?;
     Ok(Ended::Done)
+}
+
+/// Whether there could be decisions for a model: one that no pool is for may be an adapter's name, which
+/// only decisions tell.
+async fn is_decided_for(ask: &AskArgs, model: &str) -> Result<()> {
+    let gateway = Gateway::of(&ask.connect)?;
+    let path = ApiPath::of(&["decisions"]).with("limit", "1").with("model", model);
+    if !list(&gateway.get(&path).await?, "decisions").is_empty() {
+        return Ok(());
+    }
+    let document = gateway.get(&ApiPath::of(&["pools"])).await?;
+    let pools = list(&document, "pools");
+    let aliases = |pool| list(pool, "aliases").iter().filter_map(Value::as_str);
+    let is_it = |pool| text(pool, "model") == model || aliases(pool).any(|alias| alias == model);
+    if pools.iter().any(is_it) {
+        return Ok(());
+    }
+    let names = pools.iter().map(|pool| text(pool, "model")).collect();
+    bail!(
+        "--model {model}: no pool, and no decision: {}",
+        crate::gateway::near_names("pools", model, &names)
+    )
 }
 
 async fn config(ask: &AskArgs) -> Result<Ended> {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::args::WatchArgs;
 use crate::gateway::Gateway;
-use crate::gateway::view::{count, percent};
+use crate::gateway::view::{count, list, percent, plain, text as text_at};
 use crate::get::{decisions, endpoints, pools};
 use crate::output::write;
 use crate::{Ended, stop};
@@ -27,6 +27,7 @@ struct Look {
     endpoints: Value,
     stats: Value,
     decisions: Value,
+    parity: Value,
 }
 
 /// Shows it until SIGINT or SIGTERM, or once.
@@ -95,19 +96,38 @@ impl Look {
             at: Instant::now(),
             stats: gateway.get(&ApiPath::of(&["stats"])).await?,
             decisions: gateway.get(&latest).await?,
+            parity: gateway.get(&ApiPath::of(&["parity"])).await?,
         })
     }
 
     /// All of it; with what was seen before, also what came since.
     fn text(&self, url: &str, before: Option<&Self>) -> String {
         format!(
-            "{url}  {}\n{}\n\n{}\n{}\n{}",
+            "{url}  {}\n{}\n{}\n{}\n{}\n{}",
             clock(),
             self.hits(before),
+            self.problems(),
             pools::table(&self.pools),
             endpoints::table(&self.endpoints),
             decisions::table(&self.decisions),
         )
+    }
+
+    /// What is wrong with the gateway itself in full, of pools how much is.
+    fn problems(&self) -> String {
+        let of_gateway = list(&self.parity, "problems");
+        let pools = list(&self.parity, "pools").iter();
+        let of_pools: usize = pools.map(|pool| list(pool, "problems").len()).sum();
+        let mut text = String::new();
+        for one in of_gateway {
+            let (cause, finding) = (plain(text_at(one, "cause")), plain(text_at(one, "finding")));
+            text.push_str(&format!("{cause}: {finding}\n"));
+        }
+        if of_pools > 0 {
+            let s = if of_pools == 1 { "" } else { "s" };
+            text.push_str(&format!("{of_pools} problem{s} of pools: see `kvasirctl doctor`\n"));
+        }
+        text
     }
 
     fn hits(&self, before: Option<&Self>) -> String {
@@ -150,6 +170,7 @@ mod tests {
             pools: Value::Null,
             endpoints: Value::Null,
             stats: serde_json::json!({"requests": requests, "hits": requests / 2}),
+            parity: Value::Null,
             decisions: Value::Null,
         };
         let first = at(Instant::now(), 10);

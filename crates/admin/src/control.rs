@@ -28,6 +28,8 @@ pub struct State {
     pub aside: Arc<Aside>,
     /// What tells this configuration, with these changes, from others.
     pub version: Version,
+    /// Why the configuration file is not in effect as it is now, where it was refused.
+    pub refused: Option<Arc<str>>,
 }
 
 impl State {
@@ -35,7 +37,7 @@ impl State {
     #[must_use]
     pub fn of(config: Config, overlay: Overlay, aside: Arc<Aside>) -> Self {
         let version = Version::of(&config, &overlay);
-        Self { config: Arc::new(config), overlay: Arc::new(overlay), aside, version }
+        Self { config: Arc::new(config), overlay: Arc::new(overlay), aside, version, refused: None }
     }
 }
 

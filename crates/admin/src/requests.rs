@@ -23,6 +23,10 @@ use crate::routes;
 
 /// The largest body, in bytes.
 const MAX_BODY: usize = 1 << 20;
+/// What is read of the body of a request that is refused whatever it says, and for how long: within that
+/// its connection can be used for the next one.
+const READ_AWAY: usize = 64 << 10;
+const READ_AWAY_WITHIN: Duration = Duration::from_secs(1);
 /// How long a request may take, its body and its answer's making included.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -82,16 +86,18 @@ impl Shared {
             Ok(_) => None,
         };
         let known = found.as_ref().ok().map(|(route, _)| *route);
+        let mut closes = false;
         let answered = match found {
             Ok((route, values)) => {
                 let asked = Asked { route, values, parts, body: Bytes::new() };
-                self.run(remote, conversation, asked, body).await
+                self.run(remote, conversation, asked, body, &mut closes).await
             }
             Err(error) => {
                 let browser = self.guard.read().admit(Access::Open, &parts.headers);
                 if let Err(refused) = &browser {
                     counts::denied(refused);
                 }
+                closes = !read_away(body).await;
                 Err(browser.err().unwrap_or(error.error))
             }
         };
@@ -103,6 +109,9 @@ impl Shared {
             response.headers_mut().insert(header::ALLOW, allow);
         }
         let headers = response.headers_mut();
+        if closes {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         let no_sniff = HeaderValue::from_static("nosniff");
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, no_sniff);
@@ -116,10 +125,12 @@ impl Shared {
         conversation: &Conversation,
         mut asked: Asked,
         body: Incoming,
+        closes: &mut bool,
     ) -> Result<Answer, ApiError> {
         let until = Instant::now() + PATIENCE;
         let changes = asked.route.access == Access::Write;
-        let role = match self.guard.read().admit(asked.route.access, &asked.parts.headers) {
+        let admitted = self.guard.read().admit(asked.route.access, &asked.parts.headers);
+        let role = match admitted {
             Ok(role) => role,
             Err(error) => {
                 counts::denied(&error);
@@ -127,6 +138,7 @@ impl Shared {
                     counts::changed(asked.route, Err(&error));
                     self.audit.denied(asked.entry(None, remote, Err(&error)));
                 }
+                *closes = !read_away(body).await;
                 return Err(error);
             }
         };
@@ -204,6 +216,12 @@ impl Asked {
         let request = (&self.parts.method, self.parts.uri.path());
         Entry::of(role, remote, request, &self.body, result)
     }
+}
+
+/// Reads what is left of a small body; whether that was all.
+async fn read_away(body: Incoming) -> bool {
+    let rest = Limited::new(body, READ_AWAY).collect();
+    matches!(tokio::time::timeout(READ_AWAY_WITHIN, rest).await, Ok(Ok(_)))
 }
 
 fn too_long(what: &str) -> ApiError {

@@ -107,6 +107,14 @@ impl Admin {
         Ok(Self { socket, tls: tls.map(Arc::new), shared, audit: writer })
     }
 
+    /// Whether these files could be used for TLS.
+    ///
+    /// # Errors
+    /// [`AdminError::Tls`] if not.
+    pub fn check_tls(files: &TlsFiles) -> Result<(), AdminError> {
+        Tls::load(files).map(drop).map_err(AdminError::Tls)
+    }
+
     /// Its TLS files, where it has some, and what reads them again: for new connections, and without
     /// effect where they cannot be used. Whoever holds the configuration decides when.
     #[must_use]

@@ -9,7 +9,7 @@ use kvasir_fleet::{Endpoint, EndpointView, Fleet, Pool, StreamView};
 use kvasir_inventory::BlockSample;
 use serde_json::{Value, json};
 
-pub(crate) use self::parity::parity;
+pub(crate) use self::parity::{of_gateway, parity};
 use crate::control::State;
 
 /// Host and port of an endpoint that is named by them, by its URL, or by either with `#rank`; what can

@@ -7,6 +7,7 @@ use http::uri::Authority;
 
 use crate::bounds::{DAY_S, HOUR_MS, MOST_BODY_BYTES, Wrong, within};
 use crate::endpoint::EndpointConfig;
+use crate::log_level;
 use crate::loxilb::LoxilbConfig;
 use crate::model::Config;
 use crate::pool::PoolConfig;
@@ -65,8 +66,8 @@ impl Config {
         self.loxilb.as_ref().map_or(Ok(()), LoxilbConfig::check).map_err(at("loxilb"))?;
         self.retries.check().map_err(at("retries"))?;
         self.health.check().map_err(at("health"))?;
-        if self.log.level.as_ref().is_some_and(|level| level.trim().is_empty()) {
-            return Err(("log.level".to_owned(), "must not be empty".to_owned()));
+        if let Some(level) = &self.log.level {
+            log_level::check(level).map_err(|why| ("log.level".to_owned(), why))?;
         }
         for (i, path) in self.forward_paths.iter().enumerate() {
             check_path(path).map_err(|why| (format!("forward_paths[{i}]"), why.to_owned()))?;
@@ -128,7 +129,11 @@ struct Engines<'a> {
     streams: HashMap<&'a Authority, Stream<'a>>,
     /// Those that connect to us, by the address.
     bound: HashMap<&'a str, Vec<(&'a Authority, Option<&'a str>)>>,
+    /// The publishers we connect to, by the address, with the engine, its rank and the topic.
+    publishers: HashMap<&'a str, Vec<Publisher<'a>>>,
 }
+
+type Publisher<'a> = (&'a Authority, Option<u32>, Option<&'a str>);
 
 type Stream<'a> = (&'a str, Option<&'a str>, Option<&'a str>, bool);
 
@@ -142,11 +147,33 @@ impl<'a> Engines<'a> {
         let (first, known) = *self.known.entry(engine).or_insert((pool, endpoint));
         fits(first, known, pool, endpoint)?;
         self.see_address(endpoint)?;
+        self.see_publisher(endpoint)?;
         let Some(stream) = endpoint.stream() else { return Ok(()) };
         if *self.streams.entry(engine).or_insert(stream) != stream {
             let message = format!("{} has another event stream elsewhere", endpoint.url);
             return Err((false, "events", message));
         }
+        Ok(())
+    }
+
+    /// One publisher is of one engine: with the blocks of another's cache an engine would be believed
+    /// to hold what it never had. Ranks with URLs of their own are one engine.
+    fn see_publisher(&mut self, endpoint: &'a EndpointConfig) -> Result<(), Odd> {
+        let Some((address, topic)) = endpoint.connects_to() else { return Ok(()) };
+        let (engine, rank) = (endpoint.url.authority(), endpoint.rank);
+        let others = self.publishers.entry(address).or_default();
+        let alike = |(other, of, known): &&Publisher<'_>| {
+            let are_ranks = rank.is_some() && of.is_some() && rank != *of;
+            let may_share = topic.is_some() && known.is_some() && topic != *known;
+            *other != engine && !are_ranks && !may_share
+        };
+        if let Some((other, ..)) = others.iter().find(alike) {
+            let message = format!(
+                "{address} is the publisher of http://{other} too: each engine has one of its own"
+            );
+            return Err((false, "events", message));
+        }
+        others.push((engine, rank, topic));
         Ok(())
     }
 

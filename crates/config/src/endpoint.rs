@@ -192,6 +192,16 @@ fn is_group(name: &str) -> bool {
     (1..=MAX_GROUP_BYTES).contains(&name.len()) && name.bytes().all(allowed)
 }
 
+/// Whether an address of TCP is of every interface.
+fn is_wildcard(address: &str) -> bool {
+    let host = address.rsplit_once(':').map(|(host, _)| host.trim_start_matches("tcp://"));
+    let is_any = |host: &str| {
+        let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+        host == "*" || ip.is_ok_and(|ip| ip.to_canonical().is_unspecified())
+    };
+    host.is_some_and(is_any)
+}
+
 // === impl EndpointConfig ===
 
 impl EndpointConfig {
@@ -229,6 +239,16 @@ impl EndpointConfig {
     /// The address and topic that belong to its publisher alone, where it connects to us.
     pub(crate) fn listens_at(&self) -> Option<(&str, Option<&str>)> {
         let address = self.events.as_deref().filter(|_| self.bind)?;
+        Some((address, self.topic.as_deref().filter(|topic| !topic.is_empty())))
+    }
+
+    /// The address and topic of its publisher, where we connect to that. A wildcard stands for the host
+    /// of the engine's URL, which another engine's is not.
+    pub(crate) fn connects_to(&self) -> Option<(&str, Option<&str>)> {
+        let address = self.events.as_deref().filter(|_| !self.bind && !self.polls())?;
+        if is_wildcard(address) {
+            return None;
+        }
         Some((address, self.topic.as_deref().filter(|topic| !topic.is_empty())))
     }
 

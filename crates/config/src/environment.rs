@@ -3,6 +3,7 @@
 
 use crate::error::ConfigError;
 use crate::model::Config;
+use crate::suggest::{distance, nearest};
 
 mod loxilb;
 mod own;
@@ -104,6 +105,24 @@ impl Config {
         }
         Ok(taken)
     }
+}
+
+/// Variables that are most likely meant to be one of these, with that one. Others that begin alike are
+/// somebody else's: a configuration may name them for its keys, and Kubernetes sets some for services.
+pub fn misspelt(names: impl IntoIterator<Item = String>) -> Vec<(String, &'static str)> {
+    let known: Vec<&'static str> =
+        VARIABLES.iter().map(|variable| variable.name).chain([CONFIG_VARIABLE]).collect();
+    let mut found: Vec<(String, &'static str)> = names
+        .into_iter()
+        .filter(|name| name.starts_with("KVASIR_") && !known.contains(&name.as_str()))
+        .filter_map(|name| {
+            // One or two slips: three make another word.
+            let meant = nearest(&name, known.iter().copied())?;
+            (distance(&name, meant) <= 2).then_some((name, meant))
+        })
+        .collect();
+    found.sort();
+    found
 }
 
 /// A whole number.

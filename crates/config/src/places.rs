@@ -60,6 +60,36 @@ impl Places {
     }
 }
 
+impl Places {
+    /// The innermost section that begins at a place, or is the last to begin before it: a section begins
+    /// where its first key does. The outermost of several at one place.
+    pub(crate) fn section_at(&self, wanted: Place) -> Option<String> {
+        let mut keys = Vec::new();
+        sections("", &self.0, &mut keys);
+        let before = keys.into_iter().filter(|(at, key)| *at <= wanted && !key.is_empty());
+        before.rev().max_by_key(|(at, _)| *at).map(|(_, key)| key)
+    }
+}
+
+/// All sections with the places where they begin, the outer ones before what is in them.
+fn sections(key: &str, node: &Spanned<Node>, found: &mut Vec<(Place, String)>) {
+    match &node.value {
+        Node::Leaf => {}
+        Node::List(items) => {
+            for (index, item) in items.iter().enumerate() {
+                sections(&format!("{key}[{index}]"), item, found);
+            }
+        }
+        Node::Map(entries) => {
+            found.push((place(node.referenced), key.to_owned()));
+            for (name, value) in entries {
+                let dot = if key.is_empty() { "" } else { "." };
+                sections(&format!("{key}{dot}{}", name.value), value, found);
+            }
+        }
+    }
+}
+
 fn place(location: Location) -> Place {
     (location.line(), location.column())
 }

@@ -65,7 +65,8 @@ impl<'de> Deserialize<'de> for EndpointConfig {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<EndpointConfig, A::Error> {
-                let keys = Translated { map, waiting: Vec::new(), next: None };
+                let keys =
+                    Translated { map, waiting: Vec::new(), next: None, told: (false, false) };
                 EndpointConfig::deserialize(MapAccessDeserializer::new(keys))
             }
         }
@@ -81,6 +82,15 @@ struct Translated<A> {
     waiting: Vec<(&'static str, String)>,
     /// The value of the key that was just given, where it is one of those.
     next: Option<String>,
+    /// Whether the events were told in our words, and in rolter's.
+    told: (bool, bool),
+}
+
+impl<'de, A: MapAccess<'de>> Translated<A> {
+    fn check(&self) -> Result<(), A::Error> {
+        let why = "`kv_events` says what `events` and `topic` say: give it or these";
+        if self.told == (true, true) { Err(de::Error::custom(why)) } else { Ok(()) }
+    }
 }
 
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for Translated<A> {
@@ -96,9 +106,17 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Translated<A> {
         }
         let seed = match self.map.next_key_seed(Key(seed))? {
             None => return Ok(None),
-            Some(Told::Own(key)) => return Ok(Some(key)),
+            Some(Told::Own(key, of_events)) => {
+                self.told.0 |= of_events;
+                self.check()?;
+                return Ok(Some(key));
+            }
             Some(Told::Rolters(seed)) => seed,
         };
+        if std::mem::replace(&mut self.told.1, true) {
+            return Err(de::Error::custom("`kv_events` is there twice"));
+        }
+        self.check()?;
         let KvEvents { endpoint, topic, .. } = self.map.next_value()?;
         self.waiting.extend(topic.map(|topic| ("topic", topic)));
         self.next = Some(endpoint);
@@ -145,7 +163,8 @@ impl<'de, E: de::Error> Deserializer<'de> for Present<E> {
 
 /// A key of an endpoint, or the wish for another one in place of rolter's.
 enum Told<K, S> {
-    Own(K),
+    /// And whether it is of those that rolter's stand for.
+    Own(K, bool),
     Rolters(S),
 }
 
@@ -159,7 +178,11 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Key<S> {
         match key.as_str() {
             "kv_events" => Ok(Told::Rolters(self.0)),
             "lmcache" => Err(de::Error::custom(LMCACHE)),
-            _ => self.0.deserialize(key.into_deserializer()).map(Told::Own),
+            _ => {
+                let of_events = matches!(key.as_str(), "events" | "topic");
+                let key = self.0.deserialize(key.into_deserializer())?;
+                Ok(Told::Own(key, of_events))
+            }
         }
     }
 }

@@ -13,7 +13,11 @@ pub(crate) fn wrong(file: &str, text: &str, error: &Error) -> ConfigError {
     let message = bounded(message(bare));
     let file = file.to_owned();
     // A text that cannot be parsed has no keys.
-    let key = place.zip(Places::of(text)).and_then(|(place, places)| places.key_at(place));
+    let key = place.zip(Places::of(text)).and_then(|(place, places)| match bare {
+        // It is of the whole section, not of the first key in it.
+        Error::SerdeMissingField { .. } => places.section_at(place),
+        _ => places.key_at(place),
+    });
     match (bare, key) {
         // The message names it.
         (Error::SerdeUnknownField { .. }, Some(key)) => match key.rsplit_once('.') {
@@ -30,7 +34,7 @@ pub(crate) fn wrong(file: &str, text: &str, error: &Error) -> ConfigError {
 fn message(error: &Error) -> String {
     match error {
         Error::SerdeUnknownField { field, expected, .. } => {
-            suggest::unknown("key", field, expected)
+            suggest::unknown("key", field, expected) + &nested(field, expected)
         }
         Error::SerdeUnknownVariant { variant, expected, .. } => {
             suggest::unknown("value", variant, expected)
@@ -50,6 +54,16 @@ fn message(error: &Error) -> String {
             let text = error.to_string();
             suggest::with_hint(text.split(" at line ").next().unwrap_or_default())
         }
+    }
+}
+
+/// What to do about a path in place of a key.
+fn nested(field: &str, expected: &[&str]) -> String {
+    match field.split_once('.') {
+        Some((section, rest)) if expected.contains(&section) => {
+            format!("; `{rest}` goes into the section `{section}`, as `{section}: {{{rest}: …}}`")
+        }
+        _ => String::new(),
     }
 }
 

@@ -35,6 +35,19 @@ use crate::endpoint::Endpoint;
 /// A choice is told of so many at most.
 const MOST_CUTS: usize = 256;
 
+/// What keeps an engine out of split requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HandOverFault {
+    /// A prefill engine answers without anything to hand over.
+    HandsNothing,
+    /// Several decode engines could not fetch what it computed.
+    NobodyFetches,
+    /// A decode engine could fetch from none of several prefill engines.
+    FetchesNothing,
+    /// Nothing comes over between it and the engine with this URL.
+    Link(String),
+}
+
 /// What is known of hand-overs between all engines.
 #[derive(Debug, Default)]
 pub(crate) struct HandOvers {
@@ -146,6 +159,33 @@ impl HandOvers {
         ledger.is_out(Fault::Prefill, from, now)
             || ledger.is_out(Fault::Decode, to, now)
             || ledger.links_out(now).any(|link| link == (from, to))
+    }
+
+    /// What keeps an engine with this part from handing KV over, or from fetching it: as long as it is
+    /// at fault, whether it is left out at this moment or one request tries it.
+    pub(crate) fn faults_of(&self, part: Role, url: &str) -> Vec<HandOverFault> {
+        if !self.any.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let (ledger, now) = (self.ledger.lock(), Instant::now());
+        let own = match part {
+            Role::Prefill => {
+                ledger.at_fault(Fault::Prefill, url, now).map(|nothing| match nothing {
+                    true => HandOverFault::HandsNothing,
+                    false => HandOverFault::NobodyFetches,
+                })
+            }
+            Role::Decode => {
+                ledger.at_fault(Fault::Decode, url, now).map(|_| HandOverFault::FetchesNothing)
+            }
+            Role::Unified => None,
+        };
+        let of_link = |(from, to): (&str, &str)| match part {
+            Role::Prefill if from == url => Some(HandOverFault::Link(to.to_owned())),
+            Role::Decode if to == url => Some(HandOverFault::Link(from.to_owned())),
+            _ => None,
+        };
+        own.into_iter().chain(ledger.links_at_fault(now).filter_map(of_link)).collect()
     }
 
     /// Whether an engine is left out now, and how many of its links are.

@@ -99,6 +99,7 @@ pub use self::engine_client::{EngineClient, ProbeError};
 pub use self::evidence::{Evidence, PromptTokens};
 pub use self::exclusion::Exclusion;
 pub use self::guess::MAX_TEXT_BYTES;
+pub use self::hand_over::HandOverFault;
 pub use self::hash_contract::{HashContract, HashState};
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::kind::EngineKind;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use kvasir_balance::record::{ChoiceRecord, EndpointRecord};
-use kvasir_fleet::{Exclusion, Explained, NoRoom};
+use kvasir_fleet::{Endpoint, Exclusion, Explained, NoRoom, Pool};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -91,6 +91,7 @@ impl App {
             _ => pool.explain(&model, &evidence, None),
         };
         let mut answer = shown(&explained);
+        note_hand_overs(&pool, &mut answer);
         answer["model"] = model.into();
         answer["pool"] = pool.model().into();
         answer["level"] = log.level.into();
@@ -153,6 +154,18 @@ fn shown(explained: &Explained) -> Value {
         "prefill": prefill.map(|endpoint| candidate(endpoint, None)),
         "pair": record.pair(),
     })
+}
+
+/// Says of each candidate whether it is left out of split requests, since nothing comes over: it serves
+/// whole ones.
+fn note_hand_overs(pool: &Pool, answer: &mut Value) {
+    let Some(candidates) = answer["candidates"].as_array_mut() else { return };
+    let members = pool.members();
+    for candidate in candidates {
+        let member = members.iter().find(|member| candidate["endpoint"] == *member.name());
+        let is_out = |member: &Arc<Endpoint>| !pool.hand_over_faults(member).is_empty();
+        candidate["hand_over"] = member.filter(|member| is_out(member)).map(|_| "left_out").into();
+    }
 }
 
 /// One endpoint: what speaks against it, what it holds, and the terms policies weigh.

@@ -2,6 +2,7 @@
 
 mod bundle;
 mod connection;
+mod degraded;
 mod doctor;
 mod pages;
 mod reference;

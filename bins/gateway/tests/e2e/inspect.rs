@@ -53,6 +53,17 @@ fn what_serve_would_refuse_check_refuses() {
         ("admin: {write_token_file: /nonexistent/t}\n", "admin.write_token_file: /nonexistent/t"),
         ("listener: {tls: {cert_file: /nonexistent/c, key_file: k}}\n", "/nonexistent/c"),
         ("log: {level: 'a=b=c'}\n", "log.level"),
+        ("log: {level: verbose}\n", "FILE:1:14: log.level: `verbose` is no level, did you mean"),
+        (
+            "admin: {tls: {cert_file: /nonexistent/c, key_file: /nonexistent/k}}\n",
+            "admin.tls: cannot read /nonexistent/c",
+        ),
+        (
+            "admin: {store: /nonexistent/s.redb}\n",
+            "admin.store: /nonexistent/s.redb: the directory /nonexistent does not exist",
+        ),
+        ("admin: {audit_log: /nonexistent/a}\n", "admin.audit_log: /nonexistent/a: the directory"),
+        ("admin: {audit_log: /}\n", "admin.audit_log: /: it is a directory"),
     ] {
         let text = if text == "{}" { text.to_owned() } else { format!("{text}{POOL}") };
         let file = ConfigFile::new(&text);
@@ -64,6 +75,33 @@ fn what_serve_would_refuse_check_refuses() {
     let (status, _, error) = run(&["check"], &[]);
     assert_eq!(status, Some(2), "{error}");
     assert!(error.contains("--config FILE"), "{error}");
+}
+
+#[test]
+fn what_is_allowed_and_hardly_meant_is_said() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let token = ConfigFile::new("a-token-of-some-length");
+    let chmod = |mode| {
+        std::fs::set_permissions(token.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let (empty, path) = (ConfigFile::new(&format!("{POOL}admin:\n")), token.path().display());
+    let of = |file: &ConfigFile, variables: &[(&str, &str)]| {
+        let (status, said, error) =
+            run(&["check", "--config", file.path().to_str().unwrap()], variables);
+        assert_eq!(status, Some(0), "{error}");
+        said
+    };
+    let said = of(&empty, &[("KVASIR_LISTN", "a:1"), ("KVASIR_SERVICE_HOST", "10.0.0.1")]);
+    assert!(said.contains("\nadmin: none; `admin: {}` opens one"), "{said}");
+    let wanted = "warning: the variable KVASIR_LISTN has no effect, did you mean `KVASIR_LISTEN`?";
+    assert!(said.contains(wanted) && !said.contains("SERVICE_HOST"), "{said}");
+    let file = ConfigFile::new(&format!("{POOL}admin: {{write_token_file: '{path}'}}\n"));
+    chmod(0o604);
+    assert!(of(&file, &[]).contains("warning: admin.write_token_file: "));
+    chmod(0o640);
+    let said = of(&file, &[]);
+    assert!(!said.contains("warning: "), "{said}");
+    assert!(said.contains("read by everybody, changed by who has a token"), "{said}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod scripted;
 mod soak;
 mod speed;
 mod switch;
+mod told;
 mod view;
 mod whose_fault;
 

@@ -64,7 +64,7 @@ pub(crate) struct SetArgs {
     #[arg(long, value_name = "MODE", value_enum)]
     pub(crate) mode: Option<ModeArg>,
     /// Above this latency a replica is avoided, in milliseconds.
-    #[arg(long, value_name = "F", value_parser = latency)]
+    #[arg(long, value_name = "F", value_parser = latency, allow_negative_numbers = true)]
     pub(crate) slo_latency_ms: Option<f64>,
     /// Split requests into prefill and decode.
     #[arg(long, action = ArgAction::SetTrue)]

@@ -37,6 +37,7 @@ fn what_cannot_be_is_said_clearly() {
     let engine = "kvasirctl sim-engine --port 1";
     for (line, part) in [
         ("kvasirctl demo --seconds 1", "2..=3600"),
+        ("kvasirctl routing set m --slo-latency-ms -3", "must be above 0"),
         ("kvasirctl demo --seconds 3601", "2..=3600"),
         ("kvasirctl demo --seconds soon", "--seconds"),
         ("kvasirctl demo --engines 0", "1..=16"),

@@ -54,12 +54,12 @@ async fn look(gateway: &Gateway, only: Option<&str>) -> Result<Found> {
     found(&parity, &pools, only)
 }
 
-fn found(parity: &Value, pools: &Value, only: Option<&str>) -> Result<Found> {
+fn found(whole: &Value, pools: &Value, only: Option<&str>) -> Result<Found> {
     let of = |list: &[Value]| -> Vec<Value> {
         let is_asked = |one: &&Value| only.is_none_or(|model| text(one, "model") == model);
         list.iter().filter(is_asked).cloned().collect()
     };
-    let (parity, chosen) = (of(list(parity, "pools")), of(list(pools, "pools")));
+    let (parity, chosen) = (of(list(whole, "pools")), of(list(pools, "pools")));
     if let (true, Some(model)) = (chosen.is_empty(), only) {
         let all: BTreeSet<&str> =
             list(pools, "pools").iter().map(|one| text(one, "model")).collect();
@@ -67,6 +67,8 @@ fn found(parity: &Value, pools: &Value, only: Option<&str>) -> Result<Found> {
     }
     let mut found =
         Found { problems: Vec::new(), unknown: Vec::new(), notes: Vec::new(), pools: chosen.len() };
+    // Whichever pool is asked for: it may be the refused file that would mend it.
+    found.problems.extend(list(whole, "problems").iter().cloned());
     for pool in &parity {
         for problem in list(pool, "problems") {
             let mut problem = problem.clone();
@@ -89,6 +91,11 @@ impl Found {
         for one in list(pool, "endpoints") {
             takers += usize::from(one["eligible"] == true);
             self.of_endpoint(model, one);
+            if text(one, "trust") == "catching_up" {
+                let name = text(one, "name");
+                self.unknown
+                    .push(format!("pool {model}: the events of {name} are being caught up"));
+            }
         }
         let is_known = self.problems.iter().any(|one| text(one, "pool") == model);
         if pool["ready"] == false && takers == 0 && !is_known {
@@ -178,7 +185,7 @@ fn shown(gateway: &Gateway, found: &Found, args: &DoctorArgs) -> String {
     let mut last = None;
     for problem in problems {
         let pool = text(problem, "pool");
-        if last != Some(pool) {
+        if !pool.is_empty() && last != Some(pool) {
             out.push_str(&format!("pool {}\n", plain(pool)));
             last = Some(pool);
         }

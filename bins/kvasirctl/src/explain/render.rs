@@ -30,7 +30,8 @@ pub(super) fn text_of(explained: &Value) -> String {
     if !stages.is_empty() {
         out.push_str(&format!("\nstages\n{stages}"));
     }
-    out + "\nendpoints (* chosen; a lower score is better)\n" + &endpoints(explained)
+    out + "\nendpoints (* chosen; lower scores are better, and near ones count as equal)\n"
+        + &endpoints(explained)
 }
 
 fn decision(explained: &Value) -> String {
@@ -114,7 +115,14 @@ fn endpoints(explained: &Value) -> String {
         table.row(row);
     }
     let why = candidates.iter().map(|one| (text(one, "endpoint"), text(one, "excluded")));
-    table.text() + &in_full(why)
+    let left_out = candidates.iter().filter(|one| text(one, "hand_over") == "left_out");
+    let left_out = left_out.map(|one| {
+        format!(
+            "{}: left out of hand-overs, see `kvasirctl doctor`\n",
+            plain(text(one, "endpoint"))
+        )
+    });
+    table.text() + &in_full(why) + &left_out.collect::<String>()
 }
 
 #[cfg(test)]

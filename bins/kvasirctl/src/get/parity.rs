@@ -8,7 +8,12 @@ use crate::gateway::view::{cell, list, plain, text};
 pub(crate) fn text_of(document: &Value) -> String {
     let pools = list(document, "pools");
     let mut out = String::new();
-    let mut problems = 0;
+    let of_gateway = list(document, "problems");
+    let mut problems = of_gateway.len();
+    if problems > 0 {
+        out.push_str("gateway\n");
+        out.extend(of_gateway.iter().map(problem_of));
+    }
     for pool in pools {
         out.push_str(&format!("pool {}\n", plain(text(pool, "model"))));
         out.push_str(&compared(pool));

@@ -99,8 +99,10 @@ pub(super) fn parity(control: &dyn Control) -> Value {
         .iter()
         .map(|pool| views::parity(pool, &recent.latest(KEPT, Some(pool.model()))))
         .collect();
-    let ok = pools.iter().all(|pool| pool["problems"].as_array().is_none_or(Vec::is_empty));
-    json!({ "ok": ok, "pools": pools })
+    let problems = views::of_gateway(&control.state());
+    let sound = |pool: &Value| pool["problems"].as_array().is_none_or(Vec::is_empty);
+    let ok = problems.is_empty() && pools.iter().all(sound);
+    json!({ "ok": ok, "problems": problems, "pools": pools })
 }
 
 pub(super) fn decisions(control: &dyn Control, limit: usize, model: Option<&str>) -> Value {

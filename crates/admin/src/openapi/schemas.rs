@@ -292,7 +292,10 @@ fn caches() -> Named {
     let sample =
         object(&[("rank", count()), ("key", text()), ("depth", count()), ("tiers", list(&text()))]);
     vec![
-        ("Parity", object(&[("ok", flag()), ("pools", list(&parity))])),
+        (
+            "Parity",
+            object(&[("ok", flag()), ("problems", list(&problem)), ("pools", list(&parity))]),
+        ),
         (
             "Inventory",
             object(&[
@@ -319,6 +322,7 @@ fn decisions() -> Named {
     let candidate = object(&[
         ("endpoint", text()),
         ("excluded", text_or_null()),
+        ("hand_over", text_or_null()),
         ("overlap", count()),
         ("pending", count()),
         ("trust", text()),

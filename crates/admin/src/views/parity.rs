@@ -1,6 +1,8 @@
 //! Whether prompts and caches are what the gateway takes them for; for what is wrong, why and what to
 //! do about it.
 
+mod service;
+
 use std::sync::Arc;
 
 use kvasir_fleet::{
@@ -11,6 +13,7 @@ use kvasir_inventory::{AbsentReason, PartialReason, SuspectReason, Trust};
 use serde_json::{Map, Value, json};
 
 use super::members;
+use crate::control::State;
 use crate::recent::Decided;
 
 /// Used share of a cache from which on it is full.
@@ -35,11 +38,14 @@ pub(crate) fn parity(pool: &Pool, recent: &[Arc<Decided>]) -> Value {
     let members = members(pool);
     let views: Vec<EndpointView> = members.iter().map(|member| member.view()).collect();
     let mut problems = Vec::new();
+    service::of_readiness(pool, &members, &views, &mut problems);
     of_prompts(pool, &mut problems);
+    service::of_aliases(pool, &members, &mut problems);
     of_tokens(pool, &mut problems);
     of_block_sizes(&members, &views, &mut problems);
     for (member, view) in members.iter().zip(&views) {
         of_endpoint(member, view, &mut problems);
+        service::of_hand_overs(pool, member, &mut problems);
     }
     of_pace(&members, recent, &mut problems);
     let problems: Vec<Value> = problems.iter().map(Problem::shown).collect();
@@ -52,6 +58,17 @@ pub(crate) fn parity(pool: &Pool, recent: &[Arc<Decided>]) -> Value {
         "hash_contracts": hash_contracts(&members, &views),
         "problems": problems,
     })
+}
+
+/// What is wrong with the gateway itself.
+pub(crate) fn of_gateway(state: &State) -> Vec<Value> {
+    let refused = state.refused.iter().map(|why| Problem {
+        endpoint: None,
+        cause: "config_refused",
+        finding: format!("the configuration file is not in effect, the one before is: {why}"),
+        remedy: "mend the file: it is read again when it changes, or with `POST /api/v1/config/reload`",
+    });
+    refused.map(|problem| problem.shown()).collect()
 }
 
 impl Problem {
@@ -197,6 +214,18 @@ fn of_endpoint(member: &Endpoint, view: &EndpointView, problems: &mut Vec<Proble
         );
     }
     of_trust(view, &mut found);
+    if let Some(example) = member.under_example().filter(|_| view.trust == Trust::Exact) {
+        found(
+            "under_predicted",
+            format!(
+                "answers steadily report far more cached tokens than its events promise, such as {} \
+                 instead of {}",
+                example.reported, example.predicted
+            ),
+            "check that `events` is this engine's publisher, alone and of all its ranks; an engine that \
+             fetches from a cache beyond its own (LMCache) reports more as well",
+        );
+    }
     of_cache(view, &mut found);
     let is_mismatch = |stream: &&StreamView| stream.hash_contract.state == HashState::Mismatch;
     if let Some(stream) = view.streams.iter().find(is_mismatch)

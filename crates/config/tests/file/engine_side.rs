@@ -123,3 +123,60 @@ fn what_cannot_change_in_a_running_gateway_is_put_back_and_named() {
     assert_eq!(wanted, expected);
     assert!(wanted.hold_fixed(&started).is_empty());
 }
+
+#[test]
+fn a_publisher_is_of_one_engine() {
+    let of = |first: &str, second: &str, more: &str| {
+        format!(
+            "pools: [{{model: m{more}, endpoints: [
+  {{url: 'http://a', events: 'tcp://p:1'{first}}}, {{url: 'http://b', events: 'tcp://p:1'{second}}}]}}]"
+        )
+    };
+    for text in [of("", "", ""), of(", topic: t", "", ""), of(", topic: t", ", topic: t", "")] {
+        let error = error(&text);
+        let wanted = "pools[0].endpoints[1].events: tcp://p:1 is the publisher of http://a too";
+        assert!(error.contains(wanted), "{text}: {error}");
+    }
+    let urls = ", rank_addressing: url";
+    for text in [
+        of(", topic: t", ", topic: u", ""),
+        of(", rank: 0", ", rank: 1", urls),
+        of("", "", "").replace("tcp://p", "tcp://*"),
+        of("", "", "").replace("tcp://p", "tcp://0.0.0.0"),
+        of("", "", "").replace("tcp://p", "tcp://[::ffff:0.0.0.0]"),
+        of(", bind: true, topic: t", ", bind: true, topic: u", ""),
+    ] {
+        let parsed = kvasir_config::Config::parse("kvasir.yaml", &text);
+        let error = parsed.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(!error.contains("is the publisher of"), "{text}: {error}");
+    }
+    let error = error(&of(", rank: 1", ", rank: 1", urls));
+    assert!(error.contains("is the publisher of http://a"), "{error}");
+}
+
+#[test]
+fn slips_of_the_hand_are_said_where_they_are() {
+    for (text, wanted) in [
+        (
+            "pools: [{model: m, endpoints: [{url: 'http://a', events: 'tcp://p:1', kv_events: {endpoint: 'tcp://p:1'}}]}]",
+            "`kv_events` says what `events` and `topic` say",
+        ),
+        (
+            "pools: [{model: m, endpoints: [{url: 'http://a', kv_events: {endpoint: 'tcp://p:1'}, topic: t}]}]",
+            "`kv_events` says what `events` and `topic` say",
+        ),
+        ("pools:\n  - endpoints:\n      - url: http://a\n", "pools[0]: `model` is missing"),
+        ("pools: [{endpoints: [{url: 'http://a'}]}]", "pools[0]: `model` is missing"),
+        (
+            "pools:\n- model: m\n  endpoints:\n  - weight: 3\n",
+            "pools[0].endpoints[0]: `url` is missing",
+        ),
+        (
+            "inventory.max_bytes: 5\npools: [{model: m, endpoints: [{url: 'http://a'}]}]",
+            "`max_bytes` goes into the section `inventory`, as `inventory: {max_bytes: …}`",
+        ),
+    ] {
+        let error = error(text);
+        assert!(error.contains(wanted), "{text}: {error}");
+    }
+}

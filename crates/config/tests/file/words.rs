@@ -54,7 +54,10 @@ fn rolters_words_without_an_equivalent_say_what_to_use() {
         (events("tpoic: x"), "unknown key `tpoic`, did you mean `topic`?"),
         ("kv_events: {topic: x}".to_owned(), "endpoint"),
         ("lmcache: {endpoint: 'http://l'}".to_owned(), "`lmcache` has no equivalent yet"),
-        (events("topic: x") + "\n    events: 'tcp://c:1'", "duplicate field"),
+        (
+            events("topic: x") + "\n    events: 'tcp://c:1'",
+            "`kv_events` says what `events` and `topic` say",
+        ),
         ("wieght: 3".to_owned(), "unknown key `wieght`, did you mean `weight`?"),
     ] {
         let message = error(&endpoint(&text));

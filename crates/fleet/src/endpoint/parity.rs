@@ -42,6 +42,14 @@ impl Endpoint {
         self.parity.read(|state| state.example(stamp))
     }
 
+    /// An example of answers that again and again report at least twice the cached tokens predicted;
+    /// `None` where few do.
+    #[must_use]
+    pub fn under_example(&self) -> Option<HitExample> {
+        let stamp = self.creditable().stamp;
+        self.parity.read(|state| state.under_example(stamp))
+    }
+
     /// No metrics page came: what it would say is unknown.
     pub(crate) fn unread(&self) {
         self.set_signals(Signals::default(), 0);

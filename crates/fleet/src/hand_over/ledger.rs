@@ -187,6 +187,21 @@ impl Ledger {
         })
     }
 
+    /// Whether an engine is at fault, left out just now or tried now and then; whether that is since it
+    /// handed nothing over.
+    pub(super) fn at_fault(&self, fault: Fault, url: &str, now: Instant) -> Option<bool> {
+        let known = self.engines.get(&(fault, url.to_owned()))?;
+        let is_known = now.saturating_duration_since(known.last) < FORGOTTEN;
+        (known.is_at_fault && is_known).then_some(known.nothing >= FAILURES)
+    }
+
+    /// Links at fault, likewise.
+    pub(super) fn links_at_fault(&self, now: Instant) -> impl Iterator<Item = (&str, &str)> {
+        let is_known = move |pair: &Pair| now.saturating_duration_since(pair.last) < FORGOTTEN;
+        let links = self.pairs.iter().filter(move |(_, pair)| pair.is_at_fault() && is_known(pair));
+        links.map(|((prefill, decode), _)| (prefill.as_str(), decode.as_str()))
+    }
+
     /// Whether an engine at fault failed lately.
     fn rests(&self, fault: Fault, url: &str, now: Instant) -> bool {
         let known = self.engines.get(&(fault, url.to_owned()));

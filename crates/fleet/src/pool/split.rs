@@ -6,6 +6,7 @@ use kvasir_balance::{Cut, Legs, Pairing, Role};
 
 use super::Pool;
 use crate::endpoint::Endpoint;
+use crate::hand_over::HandOverFault;
 use crate::split::{Protocol, SplitState};
 
 impl Pool {
@@ -64,6 +65,15 @@ impl Pool {
             return Vec::new();
         }
         self.shared.hand_overs.cuts(members, |member| self.role(member))
+    }
+
+    /// What keeps a member out of split requests now; nothing where the pool does not split.
+    #[must_use]
+    pub fn hand_over_faults(&self, member: &Endpoint) -> Vec<HandOverFault> {
+        if self.split.is_none() {
+            return Vec::new();
+        }
+        self.shared.hand_overs.faults_of(self.role(member), member.url())
     }
 
     /// What prefill endpoints speak: the first that says.

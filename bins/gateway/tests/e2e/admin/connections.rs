@@ -90,3 +90,29 @@ async fn a_new_certificate_is_taken_up() {
     gateway.until_metric("kvasir_admin_tls_reloads_total", &counted, 1.0).await;
     assert_eq!(before.get("/healthz").await.unwrap().status, 200);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_refused_leaves_its_connection_usable_or_says_that_it_ends() {
+    let engine = engine().await;
+    let (_gateway, admin, _file) = started(json!([pool("tiny", &[&engine])])).await;
+    let mut client = RawClient::connect(admin.addr).await.unwrap().with_deadline(SOON);
+    for (head, status) in
+        [("PUT /api/v1/pools HTTP/1.1", 405), ("POST /api/v1/pools HTTP/1.1", 401)]
+    {
+        let head = format!("{head}\r\nhost: x\r\ncontent-length: 2\r\n\r\n");
+        client.write(head.as_bytes()).await.unwrap();
+        // The body comes in a segment of its own, after the refusal is clear.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        client.write(b"{}").await.unwrap();
+        let refused = client.response().await.unwrap();
+        assert_eq!((refused.status, refused.head.header("connection")), (status, None));
+        assert_eq!(asks(&mut client).await, 200);
+    }
+    // What does not come is not waited for.
+    client
+        .write(b"POST /api/v1/pools HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
+        .await
+        .unwrap();
+    let refused = client.response().await.unwrap();
+    assert_eq!((refused.status, refused.head.header("connection")), (401, Some("close")));
+}

@@ -49,6 +49,9 @@ async fn problems_are_named_with_a_remedy_and_the_status_says_that_there_are_som
     }
     let error = home.fails(&["doctor", "--pool", "tinny"]).await;
     assert!(error.contains("did you mean `tiny`?"), "{error}");
+    let error = home.fails(&["get", "decisions", "--model", "tinny"]).await;
+    assert!(error.contains("--model tinny: no pool") && error.contains("`tiny`"), "{error}");
+    home.ok(&["get", "decisions", "--model", "tiny"]).await;
     let ran = home.run(&["doctor", "--probe"]).await;
     assert_eq!(ran.status, Some(2), "{}", ran.err);
     // The checks of a configuration's engines go on as they were, and both can be had at once.

@@ -25,6 +25,9 @@ pub(crate) struct State {
     pub(crate) totals: Totals,
     /// The last over-prediction in this picture.
     example: Option<HitExample>,
+    /// Whether answers report at least twice what was predicted, again and again; and the last of them.
+    under: Window,
+    under_example: Option<HitExample>,
     why: &'static str,
 }
 
@@ -107,6 +110,8 @@ impl State {
             self.usage = Window::default();
             self.counters = Window::default();
             self.example = None;
+            self.under = Window::default();
+            self.under_example = None;
             self.why = "cleared";
         }
         if stamp.life != known.life {
@@ -128,6 +133,12 @@ impl State {
     /// The last over-prediction of the picture that `stamp` is of.
     pub(crate) fn example(&self, stamp: Stamp) -> Option<HitExample> {
         self.example.clone().filter(|_| self.stamp.picture == stamp.picture)
+    }
+
+    /// An example of steady under-prediction in the picture that `stamp` is of.
+    pub(crate) fn under_example(&self, stamp: Stamp) -> Option<HitExample> {
+        let is_steady = self.under.mismatch() && self.stamp.picture == stamp.picture;
+        self.under_example.clone().filter(|_| is_steady)
     }
 
     pub(super) fn why(&self) -> &'static str {
@@ -231,6 +242,13 @@ impl State {
         found.reported = found.reported.saturating_add(reported);
         if let Some((held, block)) = held {
             self.profile.note(held, reported, block);
+        }
+        if oracle == Oracle::Usage {
+            let far = verdict == Verdict::Under && reported >= predicted.saturating_mul(2);
+            self.under.note(far);
+            if far {
+                self.under_example = Some(case.clone());
+            }
         }
         // Of so little, nothing could have been too much.
         if predicted <= tolerance {

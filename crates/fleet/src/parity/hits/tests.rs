@@ -358,3 +358,25 @@ fn what_was_evicted_before_the_answer_began_is_no_fault_and_no_profile() {
     }
     assert!(scene.suspected());
 }
+
+#[test]
+fn steady_under_prediction_has_an_example_and_ends_with_the_picture() {
+    let mut scene = Scene::new();
+    let example = |scene: &Scene| scene.parity.read(|state| state.under_example(scene.stamp));
+    // A bit more than was predicted is nothing, and so is much more seven times of twenty.
+    for turn in 0..40 {
+        scene.answer(160, if turn % 20 < 7 { 480 } else { 200 });
+        scene.ripen();
+    }
+    assert_eq!(example(&scene), None);
+    for _ in 0..8 {
+        scene.answer(32, 480);
+        scene.ripen();
+    }
+    let found = example(&scene).unwrap();
+    assert_eq!((found.predicted, found.reported), (32, 480));
+    assert!(!scene.suspected() && scene.changes.is_empty());
+    scene.stamp.picture += 1;
+    scene.ripen();
+    assert_eq!(example(&scene), None);
+}
