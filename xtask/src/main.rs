@@ -5,6 +5,7 @@ mod child;
 mod cost;
 mod golden;
 mod parity_check;
+mod proto;
 mod run;
 mod tidy;
 
@@ -19,6 +20,7 @@ tasks:
   tidy                  check layers, manifests and text of the repository
   cost [ARGS]           instructions of a request through the gateway, by stage; needs valgrind (--help)
   golden [FLAGS]        make the golden vectors again from the engines' published packages (--help)
+  proto                 make the code of the controller's contract again from its .proto files
   parity-check ARGS     check a live engine, leg by leg: `kvasirctl parity-check` (--help)
   check-external ARGS   run what is not in the repository: clients, a load generator, real models (--help)";
 
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
             Err((why, code)) => say(&[format!("error: {why}")], code),
         },
         ["golden", rest @ ..] => ended(golden::golden(&root(), rest)),
+        ["proto"] => ended(proto::proto(&root())),
         ["parity-check", rest @ ..] => ended(parity_check::parity_check(rest)),
         ["help" | "--help" | "-h"] => say(&[USAGE.to_owned()], ExitCode::SUCCESS),
         _ => say(&[USAGE.to_owned()], ExitCode::from(2)),

@@ -11,6 +11,7 @@ use kvasir_admin::{
     Admin, AdminSettings, ApiError, Applied, Control, Decided, Later, Recent, State, Stats, Store,
     Tokens,
 };
+use kvasir_advice::gateway::Watch;
 use kvasir_config::{AdminConfig, Change, Config, Secret};
 use kvasir_fleet::Fleet;
 use kvasir_proxy::{App, CannotExplain, Observer, Served};
@@ -44,6 +45,8 @@ pub(crate) struct Gateway {
     pub(crate) state: Arc<ArcSwap<State>>,
     pub(crate) orders: mpsc::Sender<Order>,
     pub(crate) recent: Arc<Recent>,
+    /// The weight controller that is followed.
+    pub(crate) watch: Option<Watch>,
 }
 
 /// Orders, and whoever takes them.
@@ -175,6 +178,10 @@ impl Control for Gateway {
 
     fn recent(&self) -> Arc<Recent> {
         Arc::clone(&self.recent)
+    }
+
+    fn controller(&self) -> Option<Value> {
+        self.watch.as_ref().map(|watch| watch.status().shown())
     }
 }
 

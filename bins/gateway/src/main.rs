@@ -5,6 +5,7 @@
 mod admin;
 mod args;
 mod client_keys;
+mod controller;
 mod forwarded;
 mod inspect;
 mod lifecycle;

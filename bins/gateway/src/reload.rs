@@ -94,7 +94,8 @@ struct Next {
 impl Reloader {
     /// Of a gateway that was started with this.
     pub(crate) fn new(app: Arc<App>, start: Start, orders: mpsc::Receiver<Order>) -> Self {
-        let Start { args, text, base, overlay, config, store, recent: _, fleet, keys } = start;
+        let Start { args, text, base, overlay, config, store, recent: _, fleet, keys, watch: _ } =
+            start;
         let keyring = Keyring::new(&config, keys);
         let state = State { config: Arc::new(config), overlay: Arc::new(overlay) };
         let state = Arc::new(ArcSwap::from_pointee(state));

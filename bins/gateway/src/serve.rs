@@ -18,7 +18,7 @@ use crate::lifecycle::{End, StopTimes, until_stopped};
 use crate::reload::Reloader;
 use crate::signals::{Hangups, Stops};
 use crate::start::Start;
-use crate::{admin, spec, telemetry, url_mode};
+use crate::{admin, controller, spec, telemetry, url_mode};
 
 /// How long what was cut off may take to say so in the log.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -110,10 +110,11 @@ fn control(
     if let (Some(store), Some(recent)) = (store, recent.clone()) {
         tokio::spawn(admin::keep_counts(store, recent));
     }
+    let watch = start.watch.clone().map(|settings| controller::watch(settings, app));
     let mut reloader = Reloader::new(Arc::clone(app), start, receiver);
     if let (Some(config), Some(recent)) = (&base.admin, recent) {
         let (app, state) = (Arc::clone(app), reloader.state());
-        let gateway = Gateway { app, state, orders: sender.clone(), recent };
+        let gateway = Gateway { app, state, orders: sender.clone(), recent, watch };
         reloader.follow_tokens(admin::serve(config, gateway)?);
     }
     let times = reloader.stop_times();

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use kvasir_admin::{Recent, Store};
+use kvasir_advice::gateway::WatchSettings;
 use kvasir_config::{Config, Overlay};
 use kvasir_fleet::FleetSpec;
 
 use crate::args::ServeArgs;
 use crate::client_keys::Keys;
-use crate::{admin, client_keys, forwarded, spec};
+use crate::{admin, client_keys, controller, forwarded, spec};
 
 /// All that was read before anything runs.
 pub(crate) struct Start {
@@ -27,6 +28,8 @@ pub(crate) struct Start {
     pub(crate) recent: Option<Arc<Recent>>,
     pub(crate) fleet: FleetSpec,
     pub(crate) keys: Keys,
+    /// How the weight controller is followed, where there is one.
+    pub(crate) watch: Option<WatchSettings>,
 }
 
 impl Start {
@@ -44,7 +47,8 @@ impl Start {
         let log = spec::decision_log(&config)?;
         let fleet = spec::fleet_spec(&config, log)?;
         let keys = client_keys::load(&config)?;
-        Ok(Self { args, text, base, overlay, config, store, recent, fleet, keys })
+        let watch = controller::settings(&config)?;
+        Ok(Self { args, text, base, overlay, config, store, recent, fleet, keys, watch })
     }
 }
 

@@ -61,4 +61,9 @@ pub trait Control: Send + Sync + 'static {
 
     /// What it decided lately.
     fn recent(&self) -> Arc<Recent>;
+
+    /// How it stands with the weight controller; `None` where none is followed.
+    fn controller(&self) -> Option<Value> {
+        None
+    }
 }

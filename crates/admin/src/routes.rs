@@ -29,6 +29,7 @@ pub(crate) enum Does {
     Inventory,
     Samples,
     Parity,
+    Controller,
     Decisions,
     Stats,
     ShowConfig,
@@ -197,6 +198,12 @@ pub(crate) const ROUTES: &[Route] = &[
         "Parity",
         "Whether prompts and caches are what they are taken for, and for each problem its cause \
          and what to do.",
+    ),
+    read(
+        "/api/v1/controller",
+        Does::Controller,
+        "Controller",
+        "How it stands with the weight controller; 404 where none is followed.",
     ),
     asking(
         read("/api/v1/decisions", Does::Decisions, "Decisions", "The latest decisions first."),

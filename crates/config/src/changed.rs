@@ -41,6 +41,7 @@ impl Config {
             health,
             tracing,
             admin,
+            controller,
             log
         )
     }

@@ -60,6 +60,7 @@ impl Config {
         self.check_client_keys()?;
         self.check_decision_headers_token()?;
         self.check_admin()?;
+        self.check_controller()?;
         self.retries.check().map_err(at("retries"))?;
         self.health.check().map_err(at("health"))?;
         for (i, path) in self.forward_paths.iter().enumerate() {
@@ -78,6 +79,11 @@ impl Config {
             return Err(("admin.listen".to_owned(), message));
         }
         Ok(())
+    }
+
+    fn check_controller(&self) -> Result<(), Wrong> {
+        let Some(controller) = &self.controller else { return Ok(()) };
+        controller.check(self.pools.iter().map(|pool| &*pool.model)).map_err(at("controller"))
     }
 
     fn check_pools(&self) -> Result<(), Wrong> {

@@ -16,6 +16,7 @@ impl Config {
             decision_log,
             tracing,
             admin,
+            controller,
             log,
             api_keys: _,
             api_keys_env: _,
@@ -44,6 +45,7 @@ impl Config {
         hold("decision_log", decision_log, &started.decision_log, &mut held);
         hold("tracing", tracing, &started.tracing, &mut held);
         hold_admin(admin, started.admin.as_ref(), &mut held);
+        hold("controller", controller, &started.controller, &mut held);
         hold("log", log, &started.log, &mut held);
         held
     }

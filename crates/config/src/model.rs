@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::AdminConfig;
 use crate::bounds::Wrong;
+use crate::controller::ControllerConfig;
 use crate::decision_log::DecisionLogConfig;
 use crate::error::ConfigError;
 use crate::inventory::InventoryConfig;
@@ -75,6 +76,8 @@ pub struct Config {
     pub tracing: Option<TracingConfig>,
     /// The control plane's own port. None by default.
     pub admin: Option<AdminConfig>,
+    /// The weight controller that is followed. None by default.
+    pub controller: Option<ControllerConfig>,
     /// Logging.
     pub log: LogConfig,
 }
@@ -128,6 +131,7 @@ impl Default for Config {
             health: HealthConfig::default(),
             tracing: None,
             admin: None,
+            controller: None,
             log: LogConfig::default(),
         }
     }

@@ -70,6 +70,18 @@ const FAMILIES: &[Family<Endpoint>] = &[
         "Tokens of KV per second that a decode endpoint fetches, learned from its answers.",
         Endpoint::learned_transfer_rate,
     ),
+    (
+        "endpoint_weight",
+        "gauge",
+        "Share of the load in percent of a full one's: as configured, scaled by what is advised.",
+        |e| Some(f64::from(e.weight())),
+    ),
+    (
+        "endpoint_advised_percent",
+        "gauge",
+        "Share of the configured weight that counts by a weight controller's advice, 1 to 100.",
+        |e| Some(f64::from(e.advice().percent)),
+    ),
     ("endpoint_block_size", "gauge", "Tokens per KV-cache block.", |e| {
         e.block_size().map(f64::from)
     }),
