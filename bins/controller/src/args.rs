@@ -17,31 +17,31 @@ use crate::environment::{address, or_variable, seconds, tell_without_effect, var
 #[derive(Debug, Parser)]
 #[command(name = "kvasir-controller", version)]
 pub(crate) struct Args {
-    /// The registry of engines (YAML). Default: AICTRL_REGISTRY, else /etc/loxilb/ai-controller.yaml.
+    /// The registry of engines (YAML). Default: `AICTRL_REGISTRY`, else /etc/loxilb/ai-controller.yaml.
     #[arg(long, value_name = "FILE")]
     registry: Option<PathBuf>,
-    /// Where gateways connect. Default: AICTRL_GRPC_ADDR, else 127.0.0.1:18856.
+    /// Where gateways connect. Default: `AICTRL_GRPC_ADDR`, else 127.0.0.1:18856.
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     grpc: Option<SocketAddr>,
-    /// Where /metrics and /healthz are. Default: AICTRL_METRICS_ADDR, else 127.0.0.1:18857.
+    /// Where /metrics and /healthz are. Default: `AICTRL_METRICS_ADDR`, else 127.0.0.1:18857.
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     metrics: Option<SocketAddr>,
-    /// Seconds between snapshots. Default: AICTRL_EPOCH_PERIOD_SEC, else what the registry says, else 10.
+    /// Seconds between snapshots. Default: `AICTRL_EPOCH_PERIOD_SEC`, else what the registry says, else 10.
     #[arg(long, value_name = "SECONDS")]
     epoch_s: Option<f64>,
-    /// Seconds between two looks at an engine. Default: AICTRL_SCRAPE_INTERVAL_SEC, else 5.
+    /// Seconds between two looks at an engine. Default: `AICTRL_SCRAPE_INTERVAL_SEC`, else 5.
     #[arg(long, value_name = "SECONDS")]
     scrape_interval_s: Option<f64>,
-    /// Seconds without a page until an engine is stale. Default: AICTRL_STALE_BUDGET_SEC, else 15.
+    /// Seconds without a page until an engine is stale. Default: `AICTRL_STALE_BUDGET_SEC`, else 15.
     #[arg(long, value_name = "SECONDS")]
     stale_budget_s: Option<f64>,
-    /// The share of what is new in averages. Default: AICTRL_EWMA_ALPHA, else 0.3.
+    /// The share of what is new in averages. Default: `AICTRL_EWMA_ALPHA`, else 0.3.
     #[arg(long, value_name = "SHARE")]
     alpha: Option<f64>,
-    /// Points by which an average must move to change a weight. Default: AICTRL_DEAD_BAND, else 5.
+    /// Points by which an average must move to change a weight. Default: `AICTRL_DEAD_BAND`, else 5.
     #[arg(long, value_name = "POINTS")]
     dead_band: Option<f64>,
-    /// The most points a weight changes at once. Default: AICTRL_MAX_STEP_PCT, else 20.
+    /// The most points a weight changes at once. Default: `AICTRL_MAX_STEP_PCT`, else 20.
     #[arg(long, value_name = "POINTS")]
     max_step: Option<f64>,
     /// The file of the token that gateways must show. None by default.

@@ -83,7 +83,8 @@ impl Config {
 
     fn check_controller(&self) -> Result<(), Wrong> {
         let Some(controller) = &self.controller else { return Ok(()) };
-        controller.check(self.pools.iter().map(|pool| &*pool.model)).map_err(at("controller"))
+        let models: Vec<&str> = self.pools.iter().map(|pool| &*pool.model).collect();
+        controller.check(&models).map_err(at("controller"))
     }
 
     fn check_pools(&self) -> Result<(), Wrong> {

@@ -111,10 +111,7 @@ impl ControllerConfig {
     }
 
     /// Whether its parts fit together, for pools of these models; the key and what is wrong with it.
-    pub(crate) fn check<'a>(
-        &self,
-        models: impl Iterator<Item = &'a str> + Clone,
-    ) -> Result<(), Wrong> {
+    pub(crate) fn check(&self, models: &[&str]) -> Result<(), Wrong> {
         let fail = |key: String, message: String| Err((key, message));
         let has_port = |authority: Authority| {
             authority.port_u16().is_some_and(|port| port > 0) && !authority.as_str().contains('@')
@@ -139,8 +136,7 @@ impl ControllerConfig {
                 return fail(at("key"), format!("`{}` is there twice", service.key));
             }
             // Of engines given by URL alone it is not known yet what they serve.
-            if models.clone().next().is_some() && !models.clone().any(|model| model == service.pool)
-            {
+            if !models.is_empty() && !models.contains(&&*service.pool) {
                 return fail(at("pool"), format!("there is no pool `{}`", service.pool));
             }
         }
