@@ -20,6 +20,8 @@ use kvasir_advice::wire::health::health_client::HealthClient;
 use kvasir_fleet::Fleet;
 use kvasir_inventory::{Inventory, Limits};
 use kvasir_kv_hash::KeySpace;
+use kvasir_testkit::pki::{Authority, Identity};
+use kvasir_upstream::{Tls, TlsFiles};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -55,6 +57,14 @@ async fn engine(blocks: u64) -> SocketAddr {
 
 /// A controller of one engine, and its ports.
 async fn controller(token: Option<&str>) -> (SocketAddr, SocketAddr) {
+    controller_with(token, None).await
+}
+
+/// The same with TLS by a certificate for `localhost`.
+async fn controller_with(
+    token: Option<&str>,
+    identity: Option<&Identity>,
+) -> (SocketAddr, SocketAddr) {
     let engine = engine(100).await;
     let dir = std::env::temp_dir().join(format!(
         "kvasir-advice-{}-{}",
@@ -69,6 +79,12 @@ async fn controller(token: Option<&str>) -> (SocketAddr, SocketAddr) {
         engine.port()
     );
     std::fs::write(&registry, text).unwrap();
+    let tls = identity.map(|identity| {
+        let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
+        std::fs::write(&cert, &identity.cert).unwrap();
+        std::fs::write(&key, &identity.key).unwrap();
+        kvasir_server_tls::TlsFiles { cert, key, client_ca: None }
+    });
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let settings = ControllerSettings {
         registry,
@@ -78,7 +94,7 @@ async fn controller(token: Option<&str>) -> (SocketAddr, SocketAddr) {
         epoch: None,
         advisor: AdvisorSettings::default(),
         token: token.map(str::to_owned),
-        tls: None,
+        tls,
         gateway: None,
         boot_id: "boot".to_owned(),
     };
@@ -144,6 +160,35 @@ async fn a_token_is_asked_for_where_there_is_one() {
     }
     let dialed = Dialed::connect(&grpc.to_string(), None, Some("right-token")).await.unwrap();
     assert!(AiCtrlClient::new(dialed).watch_snapshots(WatchRequest::default()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_controller_with_tls_is_believed_by_its_certificate_only() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (grpc, _) = controller_with(None, Some(&authority.issue(&["localhost"]))).await;
+    let believing = |authority: &Authority, server_name: &str| {
+        let file = std::env::temp_dir().join(format!(
+            "kvasir-advice-ca-{}-{}",
+            std::process::id(),
+            grpc.port()
+        ));
+        std::fs::write(&file, authority.pem()).unwrap();
+        let server_name = Some(server_name.to_owned());
+        let files = TlsFiles { ca_file: Some(file.clone()), server_name, ..TlsFiles::default() };
+        let tls = Tls::load(&files).unwrap();
+        std::fs::remove_file(file).unwrap();
+        tls
+    };
+    let at = grpc.to_string();
+    let right = believing(&authority, "localhost");
+    let dialed = Dialed::connect(&at, Some(&right), None).await.unwrap();
+    let mut client = AiCtrlClient::new(dialed);
+    let mut snapshots = client.watch_snapshots(WatchRequest::default()).await.unwrap().into_inner();
+    assert!(snapshots.message().await.unwrap().is_some());
+    for wrong in [believing(&other, "localhost"), believing(&authority, "elsewhere")] {
+        let refused = Dialed::connect(&at, Some(&wrong), None).await.unwrap_err().to_string();
+        assert!(refused.contains("certificate"), "{refused}");
+    }
 }
 
 /// A controller that says what it is told to, on one connection after the other.
