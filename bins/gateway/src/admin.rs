@@ -11,7 +11,7 @@ use kvasir_admin::{
     Admin, AdminSettings, ApiError, Applied, Control, Decided, Later, Recent, State, Stats, Store,
     Tokens,
 };
-use kvasir_advice::gateway::Watch;
+use kvasir_advice::gateway::{Status, Watch};
 use kvasir_config::{AdminConfig, Change, Config, Secret};
 use kvasir_fleet::Fleet;
 use kvasir_proxy::{App, CannotExplain, Observer, Served};
@@ -180,8 +180,8 @@ impl Control for Gateway {
         Arc::clone(&self.recent)
     }
 
-    fn controller(&self) -> Option<Value> {
-        self.watch.as_ref().map(|watch| watch.status().shown())
+    fn controller(&self) -> Value {
+        self.watch.as_ref().map_or_else(Status::off, |watch| watch.status().shown())
     }
 }
 

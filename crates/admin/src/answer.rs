@@ -74,7 +74,7 @@ pub(crate) async fn answer(control: &dyn Control, asked: Asked<'_>) -> Result<An
             reads::samples(control, asked.value(0), limit)?
         }
         Does::Parity => reads::parity(control),
-        Does::Controller => reads::controller(control)?,
+        Does::Controller => control.controller(),
         Does::Decisions => {
             let limit = asked.number("limit", 50, KEPT)?;
             reads::decisions(control, limit, asked.query("model").as_deref())

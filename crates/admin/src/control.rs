@@ -62,8 +62,6 @@ pub trait Control: Send + Sync + 'static {
     /// What it decided lately.
     fn recent(&self) -> Arc<Recent>;
 
-    /// How it stands with the weight controller; `None` where none is followed.
-    fn controller(&self) -> Option<Value> {
-        None
-    }
+    /// How it stands with the weight controller, or that none is followed.
+    fn controller(&self) -> Value;
 }

@@ -203,7 +203,7 @@ pub(crate) const ROUTES: &[Route] = &[
         "/api/v1/controller",
         Does::Controller,
         "Controller",
-        "How it stands with the weight controller; 404 where none is followed.",
+        "How it stands with the weight controller; `off` where none is followed.",
     ),
     asking(
         read("/api/v1/decisions", Does::Decisions, "Decisions", "The latest decisions first."),

@@ -89,13 +89,6 @@ pub(super) fn samples(control: &dyn Control, name: &str, limit: usize) -> Result
     Ok(views::samples(&found, limit))
 }
 
-/// How it stands with the weight controller.
-pub(super) fn controller(control: &dyn Control) -> Result<Value, ApiError> {
-    control
-        .controller()
-        .ok_or_else(|| ApiError::not_found("no weight controller is followed".to_owned()))
-}
-
 pub(super) fn parity(control: &dyn Control) -> Value {
     let fleet = control.fleet();
     let recent = control.recent();

@@ -291,7 +291,7 @@ fn reports() -> Named {
         (
             "Controller",
             object(&[
-                ("state", json!({"enum": ["following", "fading", "neutral", "off_line"]})),
+                ("state", json!({"enum": ["off", "following", "fading", "neutral", "off_line"]})),
                 ("connected", flag()),
                 ("last_error", text_or_null()),
                 ("epoch", count()),

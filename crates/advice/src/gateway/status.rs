@@ -49,8 +49,18 @@ impl Status {
     /// As JSON.
     #[must_use]
     pub fn shown(&self) -> Value {
+        self.shown_as(self.state())
+    }
+
+    /// The same of a gateway that follows no controller.
+    #[must_use]
+    pub fn off() -> Value {
+        Self::default().shown_as("off")
+    }
+
+    fn shown_as(&self, state: &str) -> Value {
         json!({
-            "state": self.state(),
+            "state": state,
             "connected": self.connected,
             "last_error": self.last_error,
             "epoch": self.epoch,
