@@ -1,6 +1,7 @@
 //! Watching a controller: connects, takes up what it says, acknowledges, and connects again. What is in
 //! effect is written to the fleet's engines five times a second, whether there is a connection or not.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -95,15 +96,20 @@ impl Watch {
     /// Writes what is in effect to the fleet.
     async fn apply(self) {
         loop {
-            let fleet = (self.fleet)();
+            let endpoints = endpoints(&(self.fleet)());
+            let well: HashSet<&str> = endpoints
+                .iter()
+                .filter(|endpoint| endpoint.is_well())
+                .map(|endpoint| endpoint.authority().as_str())
+                .collect();
             let now = self.start.elapsed();
             let before = self.status();
             let (effect, next, status) = {
                 let mut follower = self.follower.lock();
-                let effect = follower.tick(now, |address| is_well(&fleet, address));
+                let effect = follower.tick(now, |address| well.contains(address));
                 (effect, follower.next_at(), follower.status().clone())
             };
-            for endpoint in endpoints(&fleet) {
+            for endpoint in &endpoints {
                 let advice = effect.advice.get(endpoint.authority().as_str());
                 endpoint.advise(advice.copied().unwrap_or(Advice::NEUTRAL));
             }
@@ -238,10 +244,6 @@ fn endpoints(fleet: &Fleet) -> Vec<Arc<Endpoint>> {
         .iter()
         .flat_map(|pool| pool.members().iter().cloned().collect::<Vec<_>>())
         .collect()
-}
-
-fn is_well(fleet: &Fleet, address: &str) -> bool {
-    endpoints(fleet).iter().any(|one| one.authority().as_str() == address && one.is_well())
 }
 
 fn unix_ms() -> u64 {
