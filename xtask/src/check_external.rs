@@ -6,6 +6,7 @@
 //! with the reason. Never part of `cargo test`.
 
 mod fleet;
+mod page;
 mod prompts;
 mod tools;
 
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use self::fleet::Fleet;
+use self::page::Gateways;
 use self::tools::Tools;
 
 /// What became of one check.
@@ -40,9 +42,11 @@ enum Need {
     Python(&'static [&'static str]),
     /// Packages of npm.
     Node(&'static [&'static str]),
+    /// Chromium, and node to drive it.
+    Browser,
 }
 
-const CLIENTS: [Client; 5] = [
+const CLIENTS: [Client; 8] = [
     Client { name: "curl", need: Need::Program("curl"), script: "curl.sh" },
     Client { name: "openai-python", need: Need::Python(&["openai"]), script: "openai_client.py" },
     Client { name: "openai-node", need: Need::Node(&["openai"]), script: "openai_client.mjs" },
@@ -51,14 +55,24 @@ const CLIENTS: [Client; 5] = [
         need: Need::Python(&["langchain-openai"]),
         script: "langchain_client.py",
     },
+    Client { name: "promtool", need: Need::Program("promtool"), script: "promtool.sh" },
+    Client {
+        name: "schemathesis",
+        need: Need::Python(&["schemathesis"]),
+        script: "schemathesis.py",
+    },
     Client { name: "aiperf", need: Need::Python(&["aiperf"]), script: "aiperf.sh" },
+    Client { name: "page", need: Need::Browser, script: "page.mjs" },
 ];
 const PROMPTS: &str = "prompts";
 const USAGE: &str = "usage: cargo xtask check-external [--only NAME[,NAME…]] [DIR]
 
 Runs what is not in the repository: clients and a load generator through the gateway over simulated
-engines (curl, openai-python, openai-node, langchain, aiperf), and, where DIR or KVASIR_TOKENIZERS
-names a directory of models, their prompts against recorded ones (prompts).";
+engines (curl, openai-python, openai-node, langchain, aiperf), promtool (Debian: `prometheus`) over the
+alert rules, their tests and the page of a live gateway, schemathesis over the admin API and its OpenAPI
+document, the status page in a headless Chromium (page; its pictures are left in target/external/page),
+and, where DIR or KVASIR_TOKENIZERS names a directory of models, their prompts against recorded ones
+(prompts).";
 
 /// What was asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -104,11 +118,20 @@ fn run(root: &Path, tools: &Tools, fleet: &Fleet, client: &Client) -> Outcome {
         .arg(root.join("xtask/external").join(client.script))
         .env("BASE_URL", fleet.url())
         .env("MODEL", fleet::MODEL)
+        .env("ROOT", root)
         .env("TOKENIZER", root.join("testdata/models/tiny"))
         .env("WORK", tools.dir())
         .env("PATH", tools.path(client.name));
     if let Need::Node(_) = client.need {
         command.current_dir(tools.dir());
+    }
+    // Ends with the check.
+    let mut gateways = None;
+    if let Need::Browser = client.need {
+        match Gateways::start(root, tools.dir(), fleet) {
+            Ok(started) => command.envs(gateways.insert(started).environment().iter().cloned()),
+            Err(why) => return Outcome::Failed(why),
+        };
     }
     match command.status() {
         Ok(status) if status.success() => Outcome::Passed,

@@ -2,8 +2,10 @@
 
 mod check_external;
 mod child;
+mod cli;
 mod cost;
 mod golden;
+mod metrics;
 mod parity_check;
 mod proto;
 mod run;
@@ -19,6 +21,8 @@ const USAGE: &str = "usage: cargo xtask <task>
 tasks:
   tidy                  check layers, manifests and text of the repository
   cost [ARGS]           instructions of a request through the gateway, by stage; needs valgrind (--help)
+  metrics               write docs/metrics.md from the catalogue of metric families
+  cli                   write docs/cli.md from what all binaries' --help says
   golden [FLAGS]        make the golden vectors again from the engines' published packages (--help)
   proto                 make the code of the controller's contract again from its .proto files
   parity-check ARGS     check a live engine, leg by leg: `kvasirctl parity-check` (--help)
@@ -34,6 +38,8 @@ fn main() -> ExitCode {
             Ok(lines) => say(&lines, ExitCode::SUCCESS),
             Err((why, code)) => say(&[format!("error: {why}")], code),
         },
+        ["metrics"] => ended(metrics::metrics(&root())),
+        ["cli"] => ended(cli::cli(&root())),
         ["golden", rest @ ..] => ended(golden::golden(&root(), rest)),
         ["proto"] => ended(proto::proto(&root())),
         ["parity-check", rest @ ..] => ended(parity_check::parity_check(rest)),

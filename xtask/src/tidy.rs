@@ -4,6 +4,7 @@
 mod errors;
 mod layers;
 mod length;
+mod links;
 mod manifest;
 mod manifests;
 mod prints;
@@ -33,6 +34,7 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("unused dependencies", unused::check),
     ("versions", versions::check),
     ("text", text::check),
+    ("links", links::check),
     ("testdata", testdata::check),
     ("unused testdata", unused_testdata::check),
 ];
@@ -106,6 +108,11 @@ mod tests {
     #[test]
     fn text_is_clean() {
         passes("text");
+    }
+
+    #[test]
+    fn links_lead_somewhere() {
+        passes("links");
     }
 
     #[test]

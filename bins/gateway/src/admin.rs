@@ -3,25 +3,30 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use kvasir_admin::{
-    Admin, AdminSettings, ApiError, Applied, Control, Decided, Later, Recent, State, Stats, Store,
-    Tokens,
+    Admin, AdminError, AdminSettings, ApiError, Applied, Control, Decided, Expected, Later, Recent,
+    State, Stats, Store, Tokens,
 };
 use kvasir_advice::gateway::{Status, Watch};
 use kvasir_config::{AdminConfig, Change, Config, Secret};
 use kvasir_fleet::Fleet;
-use kvasir_proxy::{App, CannotExplain, Observer, Served};
+use kvasir_proxy::{App, CannotExplain, FileFamilies, Observer, Served, watch_files};
 use serde_json::Value;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::spec;
+use crate::bad_key::{bad_key, wrong};
+use crate::{address, spec};
 
 /// Changes that may wait for their turn.
 const ORDERS: usize = 64;
+/// What tells of the files of the admin port's certificate.
+const TLS_FAMILIES: FileFamilies =
+    FileFamilies { reloads: "kvasir_admin_tls_reloads_total", stale: "kvasir_admin_tls_stale" };
 /// How often counts are kept.
 const KEEP_EVERY: Duration = Duration::from_secs(10);
 
@@ -29,9 +34,9 @@ const KEEP_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) enum Order {
     /// A change through the API.
-    Change(Change, Asker),
+    Change(Change, Expected, Asker),
     /// The file is to be read anew.
-    Reload(Asker),
+    Reload(Expected, Asker),
     /// The engines that were given by URL alone serve this.
     Found(Box<Config>),
 }
@@ -55,8 +60,11 @@ pub(crate) fn orders() -> (mpsc::Sender<Order>, mpsc::Receiver<Order>) {
 }
 
 /// How the API is served.
-pub(crate) fn settings(config: &AdminConfig) -> Result<AdminSettings> {
-    let (read_token, write_token) = tokens(config)?;
+fn settings(
+    config: &AdminConfig,
+    tokens: (Option<String>, Option<String>),
+) -> Result<AdminSettings> {
+    let (read_token, write_token) = tokens;
     let tls = config.tls.as_ref().map(spec::tls_files);
     if config.is_exposed() && tls.is_none() {
         tracing::warn!(
@@ -65,7 +73,15 @@ pub(crate) fn settings(config: &AdminConfig) -> Result<AdminSettings> {
         );
     }
     let audit_log = config.audit_log.clone();
-    Ok(AdminSettings { listen: config.listen, read_token, write_token, tls, audit_log })
+    let listen = address::resolve("admin.listen", &config.listen)?;
+    Ok(AdminSettings { listen, read_token, write_token, tls, audit_log })
+}
+
+/// Whether what it refers to can be used.
+pub(crate) fn check(config: &AdminConfig) -> Result<()> {
+    tokens(config)?;
+    address::resolve("admin.listen", &config.listen)?;
+    Ok(())
 }
 
 /// The tokens for reading and for changes.
@@ -73,14 +89,13 @@ pub(crate) fn tokens(config: &AdminConfig) -> Result<(Option<String>, Option<Str
     let text = |secret: Secret| secret.expose().to_owned();
     let read = config.read_token_source().map(|source| source.read_token("admin.read_token"));
     let write = config.write_token_source().map(|source| source.read_token("admin.write_token"));
-    let read = read.transpose().map_err(|why| anyhow!(why))?;
-    let write = write.transpose().map_err(|why| anyhow!(why))?;
+    let read = read.transpose().map_err(wrong)?;
+    let write = write.transpose().map_err(wrong)?;
     let tokens = (read.map(text), write.map(text));
     // Wherever they are kept: whoever may only read would be let in as a writer.
     if tokens.0.is_some() && tokens.0 == tokens.1 {
-        bail!(
-            "admin.read_token and admin.write_token are the same: who may read could change everything"
-        );
+        let why = "is the same as `admin.read_token`: who may read could change everything";
+        return Err(bad_key("admin.write_token", why));
     }
     Ok(tokens)
 }
@@ -90,7 +105,9 @@ pub(crate) fn store(config: &Config) -> Result<Option<Arc<Store>>> {
     let Some(path) = config.admin.as_ref().and_then(|admin| admin.store.as_deref()) else {
         return Ok(None);
     };
-    Ok(Some(Arc::new(Store::open(path).context("admin.store")?)))
+    let opened = Store::open(path)
+        .map_err(|error| bad_key("admin.store", format!("{:#}", anyhow::Error::from(error))))?;
+    Ok(Some(Arc::new(opened)))
 }
 
 /// What was decided before, to go on from.
@@ -112,8 +129,16 @@ pub(crate) async fn keep_counts(store: Arc<Store>, recent: Arc<Recent>) {
 }
 
 /// Binds the API and serves it in a task of its own; the handle changes its tokens.
-pub(crate) fn serve(config: &AdminConfig, gateway: Gateway) -> Result<Tokens> {
-    let admin = Admin::bind(&settings(config)?, Arc::new(gateway))?;
+pub(crate) fn serve(
+    config: &AdminConfig,
+    tokens: (Option<String>, Option<String>),
+    gateway: Gateway,
+) -> Result<Tokens> {
+    let settings = settings(config, tokens)?;
+    let admin = Admin::bind(&settings, Arc::new(gateway)).map_err(unusable)?;
+    if let Some((files, reload)) = admin.tls_files() {
+        tokio::spawn(watch_files(TLS_FAMILIES, files.paths(), reload));
+    }
     tracing::info!(address = %admin.local_addr()?, "the admin API is served");
     let tokens = admin.tokens();
     tokio::spawn(async move {
@@ -124,19 +149,37 @@ pub(crate) fn serve(config: &AdminConfig, gateway: Gateway) -> Result<Tokens> {
     Ok(tokens)
 }
 
-impl Gateway {
-    fn order(&self, order: impl FnOnce(Asker) -> Order) -> Later<Result<Applied, ApiError>> {
-        let (asker, answer) = oneshot::channel();
-        let (order, orders) = (order(asker), self.orders.clone());
-        Box::pin(async move {
-            let gone = || {
-                let why = "the gateway is stopping";
-                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", why)
-            };
-            orders.send(order).await.map_err(|_| gone())?;
-            answer.await.map_err(|_| gone())?
-        })
+/// What an error means for the configuration, where it does.
+fn unusable(error: AdminError) -> anyhow::Error {
+    match error {
+        AdminError::Tls(why) => bad_key("admin.tls", why),
+        AdminError::Audit { path, source } => {
+            bad_key("admin.audit_log", format!("{}: {source}", path.display()))
+        }
+        AdminError::Bind { .. } => error.into(),
     }
+}
+
+/// Gives an order and waits for its end.
+fn ordered(
+    orders: &mpsc::Sender<Order>,
+    order: impl FnOnce(Asker) -> Order,
+) -> Later<Result<Applied, ApiError>> {
+    let (asker, answer) = oneshot::channel();
+    let given = orders.try_send(order(asker));
+    Box::pin(async move {
+        let unavailable =
+            |code, why: &str| ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, why);
+        given.map_err(|refused| match refused {
+            TrySendError::Full(_) => unavailable("busy", "too many changes wait for their turn"),
+            TrySendError::Closed(_) => unavailable("stopping", "the gateway is stopping"),
+        })?;
+        answer.await.unwrap_or_else(|_| {
+            let why = "taking it up broke off: the log says where, and a restart mends what is left \
+                       of it";
+            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", why))
+        })
+    })
 }
 
 impl Control for Gateway {
@@ -164,12 +207,12 @@ impl Control for Gateway {
         })
     }
 
-    fn change(&self, change: Change) -> Later<Result<Applied, ApiError>> {
-        self.order(|asker| Order::Change(change, asker))
+    fn change(&self, change: Change, expected: Expected) -> Later<Result<Applied, ApiError>> {
+        ordered(&self.orders, |asker| Order::Change(change, expected, asker))
     }
 
-    fn reload(&self) -> Later<Result<Applied, ApiError>> {
-        self.order(Order::Reload)
+    fn reload(&self, expected: Expected) -> Later<Result<Applied, ApiError>> {
+        ordered(&self.orders, |asker| Order::Reload(expected, asker))
     }
 
     fn metrics(&self) -> String {
@@ -222,5 +265,26 @@ impl Observer for Notes {
             first_data_ms: served.first_data_ms,
             total_ms: served.total_ms,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_order_that_breaks_off_is_answered_and_too_many_are_refused() {
+        let (orders, mut taken) = mpsc::channel(1);
+        let reload = |asker| Order::Reload(Expected::default(), asker);
+        let waits = ordered(&orders, reload);
+        let refused = ordered(&orders, reload).await.unwrap_err();
+        assert_eq!((refused.status.as_u16(), refused.code), (503, "busy"));
+        // Whoever has it panics.
+        drop(taken.recv().await);
+        let broken = waits.await.unwrap_err();
+        assert_eq!((broken.status.as_u16(), broken.code), (500, "internal"));
+        drop(taken);
+        let refused = ordered(&orders, reload).await.unwrap_err();
+        assert_eq!((refused.status.as_u16(), refused.code), (503, "stopping"));
     }
 }

@@ -1,13 +1,13 @@
 //! The command line, and what stands on top of the configuration file: the environment, then flags.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use kvasir_balance::PolicyKind;
-use kvasir_config::{CONFIG_VARIABLE, Config, EngineUrl, PoolConfig, Taken};
+use kvasir_config::{CONFIG_VARIABLE, Config, EngineUrl, ListenAddress, PoolConfig, Taken};
 
+use crate::bad_key::Said;
 use crate::spec;
 
 /// KV-aware LLM inference gateway.
@@ -56,7 +56,7 @@ pub(crate) struct FileArgs {
     config: Option<PathBuf>,
     /// Address to listen on; wins over the file.
     #[arg(long, value_name = "HOST:PORT")]
-    listen: Option<SocketAddr>,
+    listen: Option<ListenAddress>,
     /// Directory of staged tokenizers (MODEL with `/` as `__`); wins over the file.
     #[arg(long, value_name = "DIR")]
     tokenizer_dir: Option<PathBuf>,
@@ -74,8 +74,8 @@ pub(crate) struct FileArgs {
 /// A configuration with everything on top.
 pub(crate) struct Told {
     pub(crate) config: Config,
-    /// The file's text.
-    pub(crate) text: String,
+    /// Who said it.
+    pub(crate) said: Said,
     /// What the environment says.
     pub(crate) taken: Vec<Taken>,
 }
@@ -127,11 +127,23 @@ impl FileArgs {
         if let Some(path) = &self.config {
             config.verify(&format!("{} and flags", path.display()))?;
         }
-        Ok(Told { config, text, taken })
+        let said = Said::by(self.config.clone(), text, self.flags(), &taken);
+        Ok(Told { config, said, taken })
+    }
+
+    /// The keys that flags set, with the flags.
+    fn flags(&self) -> Vec<(&'static str, &'static str)> {
+        let flags = [
+            ("listen", "--listen", self.listen.is_some()),
+            ("pools[].tokenizer_dir", "--tokenizer-dir", self.tokenizer_dir.is_some()),
+            ("pools[].policy", "--policy", self.policy.is_some()),
+            ("decision_log.directory", "--decision-log", self.decision_log.is_some()),
+        ];
+        flags.into_iter().filter(|(.., given)| *given).map(|(key, flag, _)| (key, flag)).collect()
     }
 
     fn take_flags(&self, config: &mut Config) -> Result<()> {
-        if let Some(listen) = self.listen {
+        if let Some(listen) = self.listen.clone() {
             config.listen = listen;
         }
         config.decision_headers |= self.decision_headers;

@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use kvasir_config::{ClientKeySource, Config, Secret};
-use kvasir_proxy::{ClientKeys, watch_files};
+use kvasir_proxy::{ClientKeys, FileFamilies, watch_files};
 use tokio::task::JoinHandle;
+
+use crate::bad_key::wrong;
 
 /// The keys and tokens a configuration speaks of, as they are now.
 #[derive(Clone)]
@@ -21,12 +23,16 @@ pub(crate) struct Keys {
 pub(crate) fn load(config: &Config) -> Result<Keys> {
     let known = |keys: &[Secret]| Arc::new(ClientKeys::new(keys.iter().map(Secret::expose)));
     let clients = config.client_keys().map(|source| source.read_all());
-    let clients = clients.transpose().map_err(|why| anyhow!(why))?;
+    let clients = clients.transpose().map_err(wrong)?;
     let debug = config.decision_headers_token_source();
     let debug = debug.map(|source| source.read_token("decision_headers_token")).transpose();
-    let debug = debug.map_err(|why| anyhow!(why))?;
+    let debug = debug.map_err(wrong)?;
     Ok(Keys { clients: clients.as_deref().map(known), debug: debug.map(|token| known(&[token])) })
 }
+
+/// What tells of the file of keys.
+const FAMILIES: FileFamilies =
+    FileFamilies { reloads: "kvasir_api_keys_reloads_total", stale: "kvasir_api_keys_stale" };
 
 /// The keys that are in use, and what follows their file.
 pub(crate) struct Keyring(Option<JoinHandle<()>>);
@@ -41,8 +47,9 @@ impl Keyring {
         };
         let path = path.to_owned();
         let watched = vec![path.clone()];
-        Self(Some(tokio::spawn(watch_files("api_keys", watched, move || {
-            let fresh = ClientKeySource::File(&path).read_all()?;
+        Self(Some(tokio::spawn(watch_files(FAMILIES, watched, move || {
+            let fresh = ClientKeySource::File(&path).read_all();
+            let fresh = fresh.map_err(|(_, why)| why)?;
             keys.replace(fresh.iter().map(Secret::expose));
             Ok::<_, String>(())
         }))))

@@ -3,21 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
 use kvasir_advice::gateway::{FollowerSettings, Watch, WatchSettings};
 use kvasir_config::{Config, ControllerConfig};
 use kvasir_fleet::Tls;
 use kvasir_proxy::App;
 
+use crate::bad_key::{bad_key, wrong};
 use crate::spec;
 
 /// How it is followed; `None` where there is none.
 pub(crate) fn settings(config: &Config) -> Result<Option<WatchSettings>> {
     let Some(controller) = &config.controller else { return Ok(None) };
     let token = controller.token_source().map(|source| source.read_token("controller.token"));
-    let token = token.transpose().map_err(|why| anyhow!(why))?;
+    let token = token.transpose().map_err(wrong)?;
     let tls = controller.tls.as_ref().map(|tls| Tls::load(&spec::engine_tls_files(tls)));
-    let tls = tls.transpose().context("controller.tls")?;
+    let unusable = |error| bad_key("controller.tls", format!("{:#}", anyhow::Error::from(error)));
+    let tls = tls.transpose().map_err(unusable)?;
     if token.is_some() && tls.is_none() {
         tracing::warn!(
             address = controller.address,

@@ -4,25 +4,34 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use anyhow::{Result, anyhow};
-use kvasir_config::{AdminConfig, Config, PoolConfig, SCHEMA, Taken};
+use kvasir_config::{AdminConfig, Config, EndpointRole, PoolConfig, SCHEMA, Taken};
+use kvasir_fleet::SplitState;
 use kvasir_proxy::Listener;
 
 use crate::args::{FileArgs, Told};
-use crate::{admin, client_keys, spec, telemetry};
+use crate::client_keys::Keys;
+use crate::{admin, client_keys, controller, spec, telemetry};
 
 /// Does what `serve` does before it opens anything, and says what it would serve.
 pub(crate) fn check(args: &FileArgs) -> Result<()> {
-    let Told { config, taken, .. } = args.config()?;
-    telemetry::filter(&config.log)?;
-    spec::spans(&config)?;
-    spec::fleet_spec(&config, None)?;
-    Listener::check(&spec::listen_settings(&config))?;
-    let keys = client_keys::load(&config)?;
-    config.admin.as_ref().map(admin::tokens).transpose()?;
+    let Told { config, taken, said } = args.config()?;
+    let keys = referred_to(&config).map_err(|error| said.locate(error))?;
     let file = args.file().map(|file| file.display().to_string()).unwrap_or_default();
     let summary = summary(&config, keys.clients.is_some(), &taken).unwrap_or_default();
     say(&format!("{file}: ok\n{summary}"));
     Ok(())
+}
+
+/// Reads all that a configuration refers to; the keys of clients.
+fn referred_to(config: &Config) -> Result<Keys> {
+    telemetry::filter(&config.log)?;
+    spec::spans(config)?;
+    spec::fleet_spec(config, None)?;
+    Listener::check(&spec::listen_settings(config)?).map_err(spec::unusable_listener)?;
+    let keys = client_keys::load(config)?;
+    config.admin.as_ref().map(admin::check).transpose()?;
+    controller::settings(config)?;
+    Ok(keys)
 }
 
 /// The configuration in effect.
@@ -72,7 +81,11 @@ fn write_pool(text: &mut String, pool: &PoolConfig) -> std::fmt::Result {
     let (count, policy) = (endpoints.len(), pool.policy.name());
     let s = if count == 1 { "" } else { "s" };
     let split = if pool.splits().is_some() { ", split into prefill and decode" } else { "" };
-    writeln!(text, "pool `{model}`{also}: {count} endpoint{s}, policy {policy}{split}")
+    writeln!(text, "pool `{model}`{also}: {count} endpoint{s}, policy {policy}{split}")?;
+    let has = |role| endpoints.iter().any(|endpoint| endpoint.role == role);
+    let sides = (has(EndpointRole::Prefill), has(EndpointRole::Decode));
+    let state = SplitState::of(sides.0, sides.1, pool.splits().is_some());
+    state.warning().map_or(Ok(()), |why| writeln!(text, "warning: pool `{model}`: {why}"))
 }
 
 /// To standard output; that nobody reads it changes nothing.

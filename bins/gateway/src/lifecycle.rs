@@ -10,6 +10,9 @@ use kvasir_proxy::App;
 
 use crate::signals::Stops;
 
+/// What is left for telling clients that their answers are cut off.
+const WRITING_OUT: Duration = Duration::from_secs(1);
+
 /// How a gateway ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -69,6 +72,11 @@ pub(crate) async fn until_stopped<S: Future<Output = io::Result<()>>>(
     if end == End::Cut {
         let in_flight = app.fleet().in_flight();
         tracing::warn!(in_flight, "stopped with requests in flight");
+        app.cut_off();
+        // Clients that take nothing do not learn of it.
+        if let Ok(ended) = tokio::time::timeout(WRITING_OUT, serving).await {
+            ended?;
+        }
     }
     Ok(end)
 }

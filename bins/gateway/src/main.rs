@@ -2,13 +2,16 @@
 //! stop. Exit status 0 after a clean stop, 1 where requests were cut off or something else went wrong,
 //! 2 for a bad command line, 78 for a bad configuration.
 
+mod address;
 mod admin;
 mod args;
+mod bad_key;
 mod client_keys;
 mod controller;
 mod forwarded;
 mod inspect;
 mod lifecycle;
+mod next;
 mod reload;
 mod serve;
 mod signals;
@@ -24,6 +27,7 @@ use clap::{CommandFactory, Parser};
 use kvasir_config::Taken;
 
 use crate::args::{Args, Command, ConfigCommand, ServeArgs, Told};
+use crate::bad_key::is_bad_key;
 use crate::lifecycle::End;
 use crate::signals::Hangups;
 use crate::start::Start;
@@ -78,23 +82,23 @@ fn serve(mut args: ServeArgs) -> ExitCode {
     // While the configuration is read a stop needs no order, and ends the process as ever; that it is
     // to be read anew is no reason to end.
     let hangups = runtime.block_on(async { Hangups::wait() });
-    let Told { config, text, taken } = match args.config() {
+    let Told { config, said, taken } = match args.config() {
         Ok(read) => read,
         Err(error) => return fail(&error, BAD_CONFIG),
     };
     if let Err(error) = telemetry::start_logging(&config.log) {
-        return fail(&error, BAD_CONFIG);
+        return fail(&said.locate(error), BAD_CONFIG);
     }
     tell(&taken);
     // What the file refers to belongs to the configuration.
-    let start = match Start::of(args, config, text) {
+    let start = match Start::of(args, config, &said) {
         Ok(start) => start,
         Err(error) => return fail(&error, BAD_CONFIG),
     };
     match serve::run(runtime, hangups, start) {
         Ok(End::Clean) => ExitCode::SUCCESS,
         Ok(End::Cut) => ExitCode::from(CUT),
-        Err(error) if serve::is_bad_config(&error) => fail(&error, BAD_CONFIG),
+        Err(error) if is_bad_key(&error) => fail(&said.locate(error), BAD_CONFIG),
         Err(error) => fail(&error, 1),
     }
 }

@@ -1,27 +1,33 @@
 //! A running gateway takes up another configuration: on SIGHUP, when the file changes, and when the
 //! admin API is asked for a change. All of it goes through one task.
 
-use std::fs::Metadata;
+mod stamp;
+mod told;
+
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
+use futures_util::FutureExt as _;
 use http::StatusCode;
-use kvasir_admin::{ApiError, Applied, State, Store, Tokens};
+use kvasir_admin::{ApiError, Applied, Aside, LeftOut, State, Store, Tokens};
 use kvasir_config::{Change, Config, Overlay, differences};
-use kvasir_fleet::{Changes, DecisionLog, FleetSpec};
+use kvasir_fleet::{Changes, DecisionLog};
 use kvasir_proxy::App;
 use tokio::sync::mpsc;
 
+use self::stamp::Stamp;
 use crate::admin::Order;
 use crate::args::{ServeArgs, Told};
-use crate::client_keys::{Keyring, Keys};
+use crate::client_keys::Keyring;
 use crate::lifecycle::StopTimes;
+use crate::next::{Next, Secrets};
 use crate::signals::Hangups;
-use crate::start::{Start, laid_over};
-use crate::{admin, client_keys, forwarded, spec};
+use crate::start::Start;
+use crate::{forwarded, spec};
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(2);
@@ -40,6 +46,8 @@ pub(crate) struct Reloader {
     state: Arc<ArcSwap<State>>,
     store: Option<Arc<Store>>,
     decision_log: Option<Arc<DecisionLog>>,
+    /// Keys and tokens, as last read.
+    secrets: Secrets,
     /// Follows the clients' keys.
     keyring: Keyring,
     /// The admin API's tokens, where there is one.
@@ -51,27 +59,6 @@ pub(crate) struct Reloader {
     seen: Option<Stamp>,
 }
 
-/// What tells one state of a file from another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    bytes: u64,
-    inode: u64,
-}
-
-impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
-        use std::os::unix::fs::MetadataExt;
-        Self { modified: metadata.modified().ok(), bytes: metadata.len(), inode: metadata.ino() }
-    }
-
-    async fn at(path: &Path) -> Option<Self> {
-        let path = path.to_owned();
-        let read = tokio::task::spawn_blocking(move || std::fs::metadata(path));
-        Some(Self::of(&read.await.ok()?.ok()?))
-    }
-}
-
 /// A configuration that was read from the file, with the changes on top.
 struct Read {
     text: String,
@@ -81,26 +68,18 @@ struct Read {
     next: Next,
 }
 
-/// A configuration that can be put into effect, and everything it refers to.
-struct Next {
-    config: Config,
-    overlay: Overlay,
-    fleet: FleetSpec,
-    keys: Keys,
-    /// The admin API's tokens for reading and for changes.
-    tokens: (Option<String>, Option<String>),
-}
-
 impl Reloader {
     /// Of a gateway that was started with this.
     pub(crate) fn new(app: Arc<App>, start: Start, orders: mpsc::Receiver<Order>) -> Self {
-        let Start { args, text, base, overlay, config, store, recent: _, fleet, keys, watch: _ } =
-            start;
-        let keyring = Keyring::new(&config, keys);
-        let state = State { config: Arc::new(config), overlay: Arc::new(overlay) };
+        let Start { args, text, base, next, aside, store, recent: _, watch: _ } = start;
+        let Next { config, overlay, fleet, secrets, dropped } = next;
+        let keyring = Keyring::new(&config, secrets.keys.clone());
+        let state = State::of(config, overlay, Arc::new(aside));
         let state = Arc::new(ArcSwap::from_pointee(state));
-        count_from_zero();
-        note_loaded();
+        told::count_from_zero();
+        told::dropped(&dropped);
+        told::note_loaded();
+        told::note_stale(false);
         let (started, known) = (base.clone(), args.urls.is_empty().then_some(base));
         Self {
             app,
@@ -110,6 +89,7 @@ impl Reloader {
             state,
             store,
             decision_log: fleet.decision_log,
+            secrets,
             keyring,
             tokens: None,
             orders,
@@ -143,27 +123,29 @@ impl Reloader {
         if let Some(path) = &path {
             // A change since the file was read at the start is one as well.
             self.seen = Stamp::at(path).await;
-            let _ = self.reload(path, false).await;
+            survived(self.reload(path, false)).await;
         }
         loop {
-            let asked = tokio::select! {
-                () = hangups.next() => true,
-                () = tokio::time::sleep(LOOK), if path.is_some() => false,
-                Some(order) = self.orders.recv() => {
-                    self.obey(order, path.as_deref()).await;
-                    continue;
-                }
-            };
-            let Some(path) = &path else {
-                tracing::warn!("SIGHUP: there is no configuration file to be read anew");
-                continue;
-            };
-            let stamp = Stamp::at(path).await;
-            // A file that is being replaced may be missing for a moment.
-            if asked || (stamp.is_some() && stamp != self.seen) {
-                self.seen = stamp;
-                let _ = self.reload(path, asked).await;
-            }
+            survived(self.step(&mut hangups, path.as_deref())).await;
+        }
+    }
+
+    /// Waits for one reason to take something up, and does.
+    async fn step(&mut self, hangups: &mut Hangups, path: Option<&Path>) {
+        let asked = tokio::select! {
+            () = hangups.next() => true,
+            () = tokio::time::sleep(LOOK), if path.is_some() => false,
+            Some(order) = self.orders.recv() => return self.obey(order, path).await,
+        };
+        let Some(path) = path else {
+            tracing::warn!("SIGHUP: there is no configuration file to be read anew");
+            return;
+        };
+        let stamp = Stamp::at(path).await;
+        // A file that is being replaced may be missing for a moment.
+        if asked || (stamp.is_some() && stamp != self.seen) {
+            self.seen = stamp;
+            let _ = self.reload(path, asked).await;
         }
     }
 
@@ -175,36 +157,44 @@ impl Reloader {
                 }
             }
             // Whoever does not wait any more has still asked for it.
-            Order::Change(change, asker) => drop(asker.send(self.change(change).await)),
-            Order::Reload(asker) => {
-                let reloaded = match path {
-                    Some(path) => {
+            Order::Change(change, expected, asker) => {
+                let made = match expected.check(&self.state.load().version) {
+                    Ok(()) => self.change(change).await,
+                    Err(error) => Err(error),
+                };
+                drop(asker.send(made));
+            }
+            Order::Reload(expected, asker) => {
+                let is_expected = expected.check(&self.state.load().version);
+                let reloaded = match (is_expected, path) {
+                    (Err(error), _) => Err(error),
+                    (Ok(()), Some(path)) => {
                         self.seen = Stamp::at(path).await;
                         self.reload(path, true).await.map_err(|error| refused_change(&error))
                     }
-                    None => {
+                    (Ok(()), None) => {
                         let why = "there is no configuration file to be read anew";
                         Err(ApiError::new(StatusCode::CONFLICT, "no_file", why))
                     }
                 };
-                let persisted = self.store.is_some();
-                let applied = reloaded.map(|changes| Applied { changes, persisted });
-                drop(asker.send(applied));
+                drop(asker.send(reloaded));
             }
         }
     }
 
     /// Reads the file anew and puts it into effect; what changed, in words. A bad one is refused, said
     /// so in the log and counted.
-    async fn reload(&mut self, path: &Path, asked: bool) -> Result<String> {
+    async fn reload(&mut self, path: &Path, asked: bool) -> Result<Applied> {
         let began = Instant::now();
-        match self.take_up(path, asked, began).await {
-            Ok(changes) => Ok(changes.map(|changes| changes.to_string()).unwrap_or_default()),
-            Err(error) => {
-                refused(path, &error);
-                Err(error)
-            }
-        }
+        let taken_up = self.take_up(path, asked, began).await;
+        let persisted = self.store.is_some();
+        taken_up
+            .map(|(changes, dropped)| {
+                told::note_stale(false);
+                let version = self.state.load().version.clone();
+                Applied { changes, version, persisted, dropped }
+            })
+            .inspect_err(|error| told::refused(path, error))
     }
 
     async fn take_up(
@@ -212,18 +202,19 @@ impl Reloader {
         path: &Path,
         asked: bool,
         began: Instant,
-    ) -> Result<Option<Changes>> {
+    ) -> Result<(String, Vec<LeftOut>)> {
         let (args, started, log) =
             (self.args.clone(), self.started.clone(), self.decision_log.clone());
         let overlay = Overlay::clone(&self.state.load().overlay);
-        let read = tokio::task::spawn_blocking(move || read(&args, &started, overlay, log));
+        let read =
+            tokio::task::spawn_blocking(move || read(&args, &started, overlay, log.as_ref()));
         let read = read.await.context("reading the configuration")??;
         if read.text == self.text && !asked {
-            return Ok(None);
+            return Ok((String::new(), Vec::new()));
         }
         let Read { text, base, held, next } = read;
         let settings = next.config.changed_since(&self.state.load().config);
-        let mut changes = self.put_into_effect(next)?;
+        let (mut changes, dropped) = self.put_all_into_effect(next).await?;
         changes.settings = settings.into_iter().map(str::to_owned).collect();
         forwarded::warn_of_administrative(&base);
         for difference in differences(&self.text, &text).iter().take(MOST_NAMED) {
@@ -235,9 +226,9 @@ impl Reloader {
         let took_ms = began.elapsed().as_millis();
         tracing::info!(file = %path.display(), %changes, took_ms, "configuration is in effect");
         (self.base, self.text) = (Some(base), text);
-        count("applied");
-        note_loaded();
-        Ok(Some(changes))
+        told::count("applied");
+        told::note_loaded();
+        Ok((changes.to_string(), dropped))
     }
 
     /// The engines that were given by URL alone were found.
@@ -245,12 +236,9 @@ impl Reloader {
         let kept = Overlay::clone(&self.state.load().overlay);
         let log = self.decision_log.clone();
         let laid = base.clone();
-        let next = tokio::task::spawn_blocking(move || {
-            let (overlay, config) = laid_over(&laid, kept)?;
-            Next::of(config, overlay, log)
-        });
+        let next = tokio::task::spawn_blocking(move || Next::fitted(&laid, kept, log.as_ref()));
         let next = next.await.context("setting up the pools")??;
-        self.put_into_effect(next)?;
+        self.put_all_into_effect(next).await?;
         self.base = Some(base);
         let fleet = self.app.fleet();
         let models: Vec<&str> = fleet.pools().iter().map(|pool| pool.model()).collect();
@@ -267,13 +255,16 @@ impl Reloader {
         let before = Arc::clone(&self.state.load().overlay);
         let (overlay, config) = before.with(base, &change)?;
         let (log, store) = (self.decision_log.clone(), self.store.clone());
+        let secrets = self.secrets.clone();
         let next = tokio::task::spawn_blocking(move || {
-            let next = Next::of(config, overlay, log).map_err(|error| refused_change(&error))?;
+            let next = Next::changed(config, overlay, secrets, log);
+            let next = next.map_err(|error| refused_change(&error))?;
             keep(store.as_deref(), &next.overlay)?;
             Ok::<_, ApiError>(next)
         });
         let next = next.await.map_err(|error| broken(&error.to_string()))??;
-        let changes = match self.put_into_effect(next) {
+        let aside = Arc::clone(&self.state.load().aside);
+        let changes = match self.put_into_effect(next, aside) {
             Ok(changes) => changes,
             Err(error) => {
                 let store = self.store.clone();
@@ -284,31 +275,49 @@ impl Reloader {
             }
         };
         tracing::info!(%changes, "a change through the admin API is in effect");
-        Ok(Applied { changes: changes.to_string(), persisted: self.store.is_some() })
+        let (changes, persisted) = (changes.to_string(), self.store.is_some());
+        let version = self.state.load().version.clone();
+        Ok(Applied { changes, version, persisted, dropped: Vec::new() })
+    }
+
+    /// Routes by what was read anew, secrets included, or by nothing of it. The changes that it left no
+    /// place for are put aside: they do not come back by themselves.
+    async fn put_all_into_effect(&mut self, mut next: Next) -> Result<(Changes, Vec<LeftOut>)> {
+        let dropped = std::mem::take(&mut next.dropped);
+        let aside = Arc::new(self.state.load().aside.with(&dropped));
+        let (secrets, overlay) = (next.secrets.clone(), next.overlay.clone());
+        let keyring = Keyring::new(&next.config, secrets.keys.clone());
+        let changes = self.put_into_effect(next, Arc::clone(&aside))?;
+        self.keyring = keyring;
+        if let Some(known) = &self.tokens {
+            known.set(secrets.tokens.0.as_deref(), secrets.tokens.1.as_deref());
+        }
+        self.secrets = secrets;
+        if !dropped.is_empty() {
+            told::dropped(&dropped);
+            let store = self.store.clone();
+            let kept =
+                tokio::task::spawn_blocking(move || keep_all(store.as_deref(), &overlay, &aside));
+            kept.await.context("keeping what is dropped")?;
+        }
+        Ok((changes, dropped))
     }
 
     /// Routes by this from now on; or by nothing of it.
-    fn put_into_effect(&mut self, next: Next) -> Result<Changes> {
-        let Next { config, overlay, fleet, keys, tokens } = next;
+    fn put_into_effect(&mut self, next: Next, aside: Arc<Aside>) -> Result<Changes> {
+        let Next { config, overlay, fleet, secrets, dropped: _ } = next;
         let (fleet, changes) = self.app.fleet().reload(fleet)?;
-        self.app.reload(spec::settings(&config, keys.clone()), fleet);
-        self.keyring = Keyring::new(&config, keys);
-        if let Some(known) = &self.tokens {
-            known.set(tokens.0.as_deref(), tokens.1.as_deref());
-        }
-        let state = State { config: Arc::new(config), overlay: Arc::new(overlay) };
-        self.state.store(Arc::new(state));
+        self.app.reload(spec::settings(&config, secrets.keys), fleet);
+        self.state.store(Arc::new(State::of(config, overlay, aside)));
         Ok(changes)
     }
 }
 
-impl Next {
-    /// Off the async threads: it reads files.
-    fn of(config: Config, overlay: Overlay, log: Option<Arc<DecisionLog>>) -> Result<Self> {
-        let fleet = spec::fleet_spec(&config, log)?;
-        let keys = client_keys::load(&config)?;
-        let tokens = config.admin.as_ref().map(admin::tokens).transpose()?.unwrap_or_default();
-        Ok(Self { config, overlay, fleet, keys, tokens })
+/// Does it to its end, or says that it panicked: the next order is obeyed nevertheless, and whoever waits
+/// for this one is answered.
+async fn survived<T>(work: impl Future<Output = T>) {
+    if AssertUnwindSafe(work).catch_unwind().await.is_err() {
+        told::panicked();
     }
 }
 
@@ -317,13 +326,12 @@ fn read(
     args: &ServeArgs,
     started: &Config,
     overlay: Overlay,
-    log: Option<Arc<DecisionLog>>,
+    log: Option<&Arc<DecisionLog>>,
 ) -> Result<Read> {
-    let Told { config: mut base, text, .. } = args.config()?;
+    let Told { config: mut base, said, .. } = args.config()?;
     let held = base.hold_fixed(started);
-    let (overlay, config) = laid_over(&base, overlay)?;
-    let next = Next::of(config, overlay, log)?;
-    Ok(Read { text, base, held, next })
+    let next = Next::fitted(&base, overlay, log).map_err(|error| said.locate(error))?;
+    Ok(Read { text: said.text, base, held, next })
 }
 
 fn keep(store: Option<&Store>, overlay: &Overlay) -> Result<(), ApiError> {
@@ -332,6 +340,18 @@ fn keep(store: Option<&Store>, overlay: &Overlay) -> Result<(), ApiError> {
         let error = anyhow::Error::from(error);
         broken(&format!("the change cannot be kept: {error:#}"))
     })
+}
+
+/// Keeps that changes are dropped. Where that cannot be done they are tried again at the next start.
+pub(crate) fn keep_all(store: Option<&Store>, overlay: &Overlay, aside: &Aside) {
+    let Some(store) = store else { return };
+    if let Err(error) = store.keep_all(overlay, aside) {
+        let error = format!("{:#}", anyhow::Error::from(error));
+        tracing::error!(
+            error,
+            "that changes are dropped is not kept: the next start tries them again"
+        );
+    }
 }
 
 fn broken(why: &str) -> ApiError {
@@ -343,26 +363,21 @@ fn refused_change(error: &anyhow::Error) -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", format!("{error:#}"))
 }
 
-fn refused(path: &Path, error: &anyhow::Error) {
-    let (file, error) = (path.display(), format!("{error:#}"));
-    tracing::error!(%file, error, "the new configuration cannot be used: the old one stays");
-    count("rejected");
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn count(result: &'static str) {
-    counter(result).increment(1);
-}
-
-fn counter(result: &'static str) -> metrics::Counter {
-    metrics::counter!("kvasir_config_reloads_total", "result" => result)
-}
-
-/// An alert on the first rejection needs to have seen that there was none.
-fn count_from_zero() {
-    ["applied", "rejected"].into_iter().for_each(|result| counter(result).increment(0));
-}
-
-fn note_loaded() {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    metrics::gauge!("kvasir_config_loaded_timestamp_seconds").set(now.as_secs_f64());
+    #[tokio::test]
+    async fn what_panics_ends_nothing_else_and_who_waits_for_it_is_told() {
+        let (asker, answer) = tokio::sync::oneshot::channel::<()>();
+        survived(async move {
+            let _asker = asker;
+            panic!("a test");
+        })
+        .await;
+        assert!(answer.await.is_err());
+        let mut went_on = false;
+        survived(async { went_on = true }).await;
+        assert!(went_on);
+    }
 }

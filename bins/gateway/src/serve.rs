@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use kvasir_admin::AdminError;
 use kvasir_config::{Config, EngineUrl};
 use kvasir_fleet::Fleet;
 use kvasir_inventory::Inventory;
 use kvasir_kv_hash::KeySpace;
-use kvasir_proxy::{App, ListenError, Listener, Spans, serve};
-use tokio::runtime::Runtime;
+use kvasir_proxy::{App, Listener, MetricsPage, Spans, serve};
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::admin::{Gateway, Notes, Order};
@@ -37,49 +36,9 @@ pub(crate) fn runtime() -> Result<Runtime> {
 /// Serves until SIGINT or SIGTERM: the pools of the configuration, or what is found at the URLs where
 /// there are any.
 pub(crate) fn run(runtime: Runtime, hangups: Hangups, start: Start) -> Result<End> {
-    let decision_log = start.fleet.decision_log.clone();
+    let decision_log = start.next.fleet.decision_log.clone();
     let kept = start.store.clone().zip(start.recent.clone());
-    let metrics = telemetry::start_metrics()?;
-    let span_settings = spec::spans(&start.config)?;
-    let space = KeySpace::new(spec::random()?);
-    let inventory = Arc::new(Inventory::new(space, spec::limits(&start.config)));
-    let metrics_page = telemetry::with_tasks(Arc::clone(&metrics.page), runtime.handle());
-    let ended = runtime.block_on(async move {
-        // Before anybody can connect: from the first connection on there is something to be ended in
-        // good order.
-        let stops = Stops::wait();
-        let listener = Listener::bind(&spec::listen_settings(&start.config))?;
-        tokio::spawn(metrics.keep_up());
-        if let Some(watching) = listener.watch_tls() {
-            tokio::spawn(watching);
-        }
-        let settings = spec::settings(&start.config, start.keys.clone());
-        let spans = span_settings.map(Spans::start);
-        let fleet = if start.args.urls.is_empty() {
-            Fleet::start(start.fleet.clone(), inventory)?
-        } else {
-            // Served from the first moment, so that probes see a process that is not ready yet
-            // rather than none.
-            Fleet::empty(inventory)
-        };
-        let observer = start.recent.clone().map(|recent| Arc::new(Notes(recent)) as Arc<_>);
-        let app = App::new(settings, fleet, metrics_page).with_spans(spans);
-        let app = Arc::new(app.with_observer(observer));
-        let times = control(&app, start, hangups)?;
-        tracing::info!(address = %listener.local_addr()?, "listening");
-        let serving = |closed: oneshot::Receiver<()>| {
-            let stop = async move {
-                // A sender that is gone means the same.
-                let _ = closed.await;
-            };
-            serve(Arc::clone(&app), listener, stop, NO_BOUND)
-        };
-        let end = until_stopped(&app, stops, times, serving).await?;
-        if end == End::Clean {
-            app.flush_spans(LAST_SPANS).await;
-        }
-        Ok(end)
-    });
+    let ended = runtime.block_on(served(hangups, start));
     // A prompt that is being tokenised for nobody would otherwise be waited for.
     runtime.shutdown_timeout(LAST_WORDS);
     if let Some((store, recent)) = kept
@@ -94,6 +53,54 @@ pub(crate) fn run(runtime: Runtime, hangups: Hangups, start: Start) -> Result<En
     ended
 }
 
+/// All of it that needs a runtime.
+async fn served(hangups: Hangups, start: Start) -> Result<End> {
+    let metrics = telemetry::start_metrics()?;
+    let metrics_page = telemetry::with_tasks(Arc::clone(&metrics.page), &Handle::current());
+    // Before anybody can connect: from the first connection on there is something to be ended in
+    // good order.
+    let stops = Stops::wait();
+    let listener = Listener::bind(&spec::listen_settings(&start.next.config)?);
+    let listener = listener.map_err(spec::unusable_listener)?;
+    tokio::spawn(metrics.keep_up());
+    if let Some(watching) = listener.watch_tls() {
+        tokio::spawn(watching);
+    }
+    let app = app(&start, metrics_page)?;
+    let times = control(&app, start, hangups)?;
+    tracing::info!(address = %listener.local_addr()?, "listening");
+    let serving = |closed: oneshot::Receiver<()>| {
+        let stop = async move {
+            // A sender that is gone means the same.
+            let _ = closed.await;
+        };
+        serve(Arc::clone(&app), listener, stop, NO_BOUND)
+    };
+    let end = until_stopped(&app, stops, times, serving).await?;
+    if end == End::Clean {
+        app.flush_spans(LAST_SPANS).await;
+    }
+    Ok(end)
+}
+
+/// The data plane.
+fn app(start: &Start, metrics_page: MetricsPage) -> Result<Arc<App>> {
+    let spans = spec::spans(&start.next.config)?.map(Spans::start);
+    let space = KeySpace::new(spec::random()?);
+    let inventory = Arc::new(Inventory::new(space, spec::limits(&start.next.config)));
+    let settings = spec::settings(&start.next.config, start.next.secrets.keys.clone());
+    let fleet = if start.args.urls.is_empty() {
+        Fleet::start(start.next.fleet.clone(), inventory)?
+    } else {
+        // Served from the first moment, so that probes see a process that is not ready yet
+        // rather than none.
+        Fleet::empty(inventory)
+    };
+    let observer = start.recent.clone().map(|recent| Arc::new(Notes(recent)) as Arc<_>);
+    let app = App::new(settings, fleet, metrics_page).with_spans(spans);
+    Ok(Arc::new(app.with_observer(observer)))
+}
+
 /// Starts what changes a running gateway: reloads, the admin API, and the look for what engines serve.
 /// How long a stop may take is told by what comes back.
 fn control(
@@ -103,6 +110,7 @@ fn control(
 ) -> Result<impl Fn() -> StopTimes + use<>> {
     let (sender, receiver) = admin::orders();
     let (urls, base) = (start.args.urls.clone(), start.base.clone());
+    let admin_tokens = start.next.secrets.tokens.clone();
     if !urls.is_empty() {
         tokio::spawn(find_engines(base.clone(), urls, sender.clone()));
     }
@@ -115,17 +123,11 @@ fn control(
     if let (Some(config), Some(recent)) = (&base.admin, recent) {
         let (app, state) = (Arc::clone(app), reloader.state());
         let gateway = Gateway { app, state, orders: sender.clone(), recent, watch };
-        reloader.follow_tokens(admin::serve(config, gateway)?);
+        reloader.follow_tokens(admin::serve(config, admin_tokens, gateway)?);
     }
     let times = reloader.stop_times();
     tokio::spawn(reloader.run(hangups, sender));
     Ok(times)
-}
-
-/// Whether the gateway does not start for what its configuration refers to.
-pub(crate) fn is_bad_config(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(ListenError::Tls(_)))
-        || matches!(error.downcast_ref(), Some(AdminError::Tls(_) | AdminError::Audit { .. }))
 }
 
 async fn find_engines(config: Config, urls: Vec<EngineUrl>, orders: mpsc::Sender<Order>) {

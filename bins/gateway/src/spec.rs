@@ -18,9 +18,12 @@ use kvasir_fleet::{
 };
 use kvasir_inventory::Limits;
 use kvasir_proxy::{
-    DEFAULT_HEAD_BYTES, ForwardedHeaders, ListenSettings, Retries, Settings, SpanSettings,
+    DEFAULT_HEAD_BYTES, ForwardedHeaders, ListenError, ListenSettings, Retries, Settings,
+    SpanSettings,
 };
 
+use crate::address;
+use crate::bad_key::bad_key;
 use crate::client_keys::Keys;
 
 /// The largest head where clients may give token ids in headers: half a million of them.
@@ -31,7 +34,10 @@ pub(crate) fn decision_log(config: &Config) -> Result<Option<Arc<DecisionLog>>> 
     let Some(log) = &config.decision_log else { return Ok(None) };
     let (directory, max_bytes, files) = (log.directory.clone(), log.max_bytes, log.files);
     let opened = DecisionLog::open(DecisionLogSpec { directory, max_bytes, files });
-    Ok(Some(Arc::new(opened.context("decision_log.directory")?)))
+    let opened = opened.map_err(|error| {
+        bad_key("decision_log.directory", format!("{:#}", anyhow::Error::from(error)))
+    })?;
+    Ok(Some(Arc::new(opened)))
 }
 
 /// Where spans are sent to, if they are.
@@ -40,7 +46,7 @@ pub(crate) fn spans(config: &Config) -> Result<Option<SpanSettings>> {
     let endpoint = &tracing.otlp_endpoint;
     let collector = Origin::at(endpoint.authority().clone(), endpoint.is_https());
     Ok(Some(SpanSettings {
-        collector: collector.context("tracing.otlp_endpoint")?,
+        collector: collector.map_err(|error| bad_key("tracing.otlp_endpoint", error))?,
         path: endpoint.traces_path(),
         sample_ratio: tracing.sample_ratio,
         service_name: tracing.service_name.clone(),
@@ -53,8 +59,9 @@ pub(crate) fn fleet_spec(
     config: &Config,
     decision_log: Option<Arc<DecisionLog>>,
 ) -> Result<FleetSpec> {
-    let pool = |pool| pool_spec(pool, config);
-    let pools: Result<Vec<PoolSpec>> = config.pools.iter().map(pool).collect();
+    let pools = config.pools.iter().enumerate();
+    let pools: Result<Vec<PoolSpec>> =
+        pools.map(|(i, pool)| pool_spec(&format!("pools[{i}]"), pool, config)).collect();
     Ok(FleetSpec {
         pools: pools?,
         scrape_interval: config.scrape_interval(),
@@ -112,10 +119,10 @@ pub(crate) fn settings(config: &Config, keys: Keys) -> Settings {
 }
 
 /// The listener's part.
-pub(crate) fn listen_settings(config: &Config) -> ListenSettings {
+pub(crate) fn listen_settings(config: &Config) -> Result<ListenSettings> {
     let listener = &config.listener;
-    ListenSettings {
-        address: config.listen,
+    Ok(ListenSettings {
+        address: address::resolve("listen", &config.listen)?,
         reuse_port: listener.reuse_port,
         http2: listener.http2,
         max_connections: listener.max_connections,
@@ -123,6 +130,14 @@ pub(crate) fn listen_settings(config: &Config) -> ListenSettings {
         idle_timeout: listener.idle_timeout(),
         write_stall: listener.write_stall(),
         tls: listener.tls.as_ref().map(tls_files),
+    })
+}
+
+/// What a listener's error means for the configuration, where it does.
+pub(crate) fn unusable_listener(error: ListenError) -> anyhow::Error {
+    match error {
+        ListenError::Tls(why) => bad_key("listener.tls", why),
+        other => other.into(),
     }
 }
 
@@ -156,33 +171,20 @@ pub(crate) fn chance() -> f64 {
     random().map_or(0.5, |bytes| f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX))
 }
 
-fn pool_spec(pool: &PoolConfig, config: &Config) -> Result<PoolSpec> {
-    let key = pool.resolve_api_key().map_err(|e| anyhow::anyhow!("pool `{}`: {e}", pool.model))?;
-    let authorization = key
-        .map(|key| {
-            let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
-                .with_context(|| {
-                    format!("pool `{}`: the API key is no header value", pool.model)
-                })?;
-            value.set_sensitive(true);
-            Ok::<_, anyhow::Error>(value)
-        })
-        .transpose()?;
+/// `at` is the pool's place in the configuration, for errors.
+fn pool_spec(at: &str, pool: &PoolConfig, config: &Config) -> Result<PoolSpec> {
+    let authorization = authorization(at, pool)?;
     if let Some(dir) = &pool.tokenizer_dir {
-        check_directory(dir).with_context(|| format!("pool `{}`: tokenizer_dir", pool.model))?;
+        let wrong = |error| bad_key(format!("{at}.tokenizer_dir"), format!("{error:#}"));
+        check_directory(dir).map_err(wrong)?;
     }
-    let tls = tls(pool)?;
-    let endpoints: Result<Vec<EndpointSpec>> =
-        pool.endpoints
-            .iter()
-            .map(|endpoint| {
-                let spec = endpoint_spec(endpoint, origin(pool, endpoint, tls.as_ref()));
-                spec.events.iter().try_for_each(kvasir_fleet::EventSpec::check).with_context(
-                    || format!("pool `{}`: events of {}", pool.model, endpoint.url),
-                )?;
-                Ok(spec)
-            })
-            .collect();
+    let tls = tls(at, pool)?;
+    let endpoints = pool.endpoints.iter().enumerate().map(|(i, endpoint)| {
+        let spec = endpoint_spec(endpoint, origin(pool, endpoint, tls.as_ref()));
+        check_events(&format!("{at}.endpoints[{i}]"), &spec)?;
+        Ok(spec)
+    });
+    let endpoints: Result<Vec<EndpointSpec>> = endpoints.collect();
     Ok(PoolSpec {
         model: pool.model.clone(),
         aliases: pool.aliases.clone(),
@@ -206,11 +208,32 @@ fn pool_spec(pool: &PoolConfig, config: &Config) -> Result<PoolSpec> {
         },
         identity: block_identity(&pool.identity),
         timeouts: timeouts(&config.timeouts.with(&pool.timeouts)),
-        admission: admission(&pool.admission)
-            .with_context(|| format!("pool `{}`: admission", pool.model))?,
+        admission: admission(at, &pool.admission)?,
         split: pool.splits().map(|split| split_settings(&split)),
         endpoints: endpoints?,
     })
+}
+
+/// What engines are shown.
+fn authorization(at: &str, pool: &PoolConfig) -> Result<Option<HeaderValue>> {
+    let wrong = |(key, why)| bad_key(format!("{at}.{key}"), why);
+    let Some(key) = pool.resolve_api_key().map_err(wrong)? else { return Ok(None) };
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose())).map_err(|_| {
+        // Whichever of the three it was.
+        let given = [("_env", pool.api_key_env.is_some()), ("_file", pool.api_key_file.is_some())];
+        let end = given.iter().find(|(_, is_given)| *is_given).map_or("", |(end, _)| *end);
+        bad_key(format!("{at}.api_key{end}"), "the API key is no header value")
+    })?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+/// Whether addresses of events can be used.
+fn check_events(at: &str, endpoint: &EndpointSpec) -> Result<()> {
+    let Some(events) = &endpoint.events else { return Ok(()) };
+    let publisher = EventSpec { replay: None, ..events.clone() };
+    publisher.check().map_err(|error| bad_key(format!("{at}.events"), error))?;
+    events.check().map_err(|error| bad_key(format!("{at}.replay"), error))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "bounded far below 2^52")]
@@ -233,12 +256,13 @@ fn split_settings(config: &DisaggregationConfig) -> SplitSettings {
 }
 
 /// Nothing where a pool takes everything at once.
-fn admission(config: &AdmissionConfig) -> Result<Option<AdmissionSpec>> {
+fn admission(at: &str, config: &AdmissionConfig) -> Result<Option<AdmissionSpec>> {
     if !config.is_on() {
         return Ok(None);
     }
-    let header = |name: &Option<String>| -> Result<Option<HeaderName>> {
-        Ok(name.as_ref().map(|name| HeaderName::from_bytes(name.as_bytes())).transpose()?)
+    let header = |key: &str, name: &Option<String>| -> Result<Option<HeaderName>> {
+        let name = name.as_ref().map(|name| HeaderName::from_bytes(name.as_bytes())).transpose();
+        name.map_err(|error| bad_key(format!("{at}.admission.{key}"), error))
     };
     let each = config.endpoint;
     Ok(Some(AdmissionSpec {
@@ -251,9 +275,9 @@ fn admission(config: &AdmissionConfig) -> Result<Option<AdmissionSpec>> {
         },
         queue: QueueSpec { places: config.queue.places, max_wait: config.queue.max_wait() },
         hold: config.hold(),
-        tenant_header: header(&config.tenant_header)?,
-        priority_header: header(&config.priority_header)?,
-        timeout_header: header(&config.timeout_header)?,
+        tenant_header: header("tenant_header", &config.tenant_header)?,
+        priority_header: header("priority_header", &config.priority_header)?,
+        timeout_header: header("timeout_header", &config.timeout_header)?,
     }))
 }
 
@@ -284,13 +308,14 @@ fn block_identity(identity: &kvasir_config::BlockIdentity) -> kvasir_fleet::Bloc
 }
 
 /// TLS to a pool's engines, where any is spoken to in it.
-fn tls(pool: &PoolConfig) -> Result<Option<Tls>> {
+fn tls(at: &str, pool: &PoolConfig) -> Result<Option<Tls>> {
     if !pool.endpoints.iter().any(|endpoint| endpoint.url.is_https()) {
         return Ok(None);
     }
     let files = pool.engine_tls.as_ref().map_or_else(TlsFiles::default, engine_tls_files);
-    let loaded = Tls::load(&files);
-    Ok(Some(loaded.with_context(|| format!("pool `{}`: engine_tls", pool.model))?))
+    let wrong =
+        |error| bad_key(format!("{at}.engine_tls"), format!("{:#}", anyhow::Error::from(error)));
+    Ok(Some(Tls::load(&files).map_err(wrong)?))
 }
 
 pub(crate) fn engine_tls_files(config: &EngineTlsConfig) -> TlsFiles {

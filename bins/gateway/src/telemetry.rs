@@ -3,21 +3,19 @@
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use kvasir_config::{LogConfig, LogFormat};
+use kvasir_metrics::{Family, Kind};
 use kvasir_proxy::MetricsPage;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::runtime::Handle;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+
+use crate::bad_key::bad_key;
 
 /// How often recorded samples are folded.
 const UPKEEP: Duration = Duration::from_secs(5);
-/// Seconds; a first token may take milliseconds or minutes.
-const BUCKETS: [f64; 14] =
-    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0];
-
-/// The variable that wins over `log.level`.
-const LEVEL: &str = "KVASIR_LOG_LEVEL";
 
 /// Starts logging to standard error. `RUST_LOG` wins over the configuration.
 pub(crate) fn start_logging(config: &LogConfig) -> Result<()> {
@@ -37,21 +35,44 @@ pub(crate) fn start_logging(config: &LogConfig) -> Result<()> {
 pub(crate) fn filter(config: &LogConfig) -> Result<EnvFilter> {
     let level = config.level.as_deref().unwrap_or("info");
     match std::env::var("RUST_LOG") {
-        Ok(text) => EnvFilter::try_new(text).context("RUST_LOG"),
-        Err(_) => {
-            let is_set = std::env::var(LEVEL).is_ok_and(|level| !level.trim().is_empty());
-            EnvFilter::try_new(level).context(if is_set { LEVEL } else { "log.level" })
-        }
+        Ok(text) => EnvFilter::try_new(&text)
+            .map_err(|error| anyhow!("RUST_LOG: {}", no_filter(&text, &error))),
+        Err(_) => EnvFilter::try_new(level)
+            .map_err(|error| bad_key("log.level", no_filter(level, &error))),
     }
+}
+
+/// The library says the same sentence twice.
+fn no_filter(text: &str, error: &ParseError) -> String {
+    let why = error.to_string();
+    let why = why.trim_start_matches("error parsing level filter: ");
+    format!("`{text}` is no filter such as `info` or `info,kvasir_fleet=debug`: {why}")
 }
 
 /// Installs the recorder of the process-wide metric families and returns it.
 pub(crate) fn start_metrics() -> Result<Metrics> {
-    let handle = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)?
-        .install_recorder()?;
+    let mut builder = PrometheusBuilder::new();
+    for family in kvasir_metrics::all() {
+        if let Kind::Histogram(buckets) = family.kind {
+            builder =
+                builder.set_buckets_for_metric(Matcher::Full(family.name.to_owned()), buckets)?;
+        }
+    }
+    let handle = builder.install_recorder()?;
+    for family in kvasir_metrics::all() {
+        describe(family);
+    }
     let rendered = handle.clone();
     Ok(Metrics { page: std::sync::Arc::new(move || rendered.render()), handle })
+}
+
+/// Says what it means, to the recorder that is installed.
+fn describe(family: &Family) {
+    match family.kind {
+        Kind::Counter => metrics::describe_counter!(family.name, family.help()),
+        Kind::Gauge => metrics::describe_gauge!(family.name, family.help()),
+        Kind::Histogram(_) => metrics::describe_histogram!(family.name, family.help()),
+    }
 }
 
 /// The same page, with how many tasks a runtime has.

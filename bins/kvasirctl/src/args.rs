@@ -1,18 +1,24 @@
 //! The command line.
 
+mod bundle;
 mod calibrate;
+mod change;
+pub(crate) mod connect;
 mod doctor;
 mod engine;
+mod get;
 mod hash;
 mod look;
 mod parity_check;
 mod record;
 mod replay;
 mod residency;
+mod routing;
 mod sim_pd;
 mod simulate;
 pub(crate) mod tokenize;
 mod unshown;
+mod watch;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -22,16 +28,24 @@ use clap::{ArgAction, Parser, Subcommand};
 use kvasir_balance::PolicyKind;
 use kvasir_engine_sim::{Algorithm, Version};
 
+pub(crate) use self::bundle::BundleArgs;
 pub(crate) use self::calibrate::{CalibrateArgs, LimitArgs, Reading};
+pub(crate) use self::change::{StateArgs, WeightArgs};
+pub(crate) use self::connect::{AddressArgs, AskArgs, ConnectArgs, Output};
 pub(crate) use self::doctor::DoctorArgs;
+pub(crate) use self::get::{ExplainArgs, GetArgs, GetWhat};
 pub(crate) use self::hash::HashArgs;
 pub(crate) use self::look::LookArgs;
 pub(crate) use self::parity_check::ParityCheckArgs;
 pub(crate) use self::record::RecordArgs;
 pub(crate) use self::replay::ReplayArgs;
 pub(crate) use self::residency::ResidencyArgs;
+pub(crate) use self::routing::{
+    RoutingArgs, RoutingWhat, SetArgs, SimulateRoutingArgs, TenantArgs,
+};
 pub(crate) use self::sim_pd::SimPdArgs;
 pub(crate) use self::simulate::{SimulateArgs, seconds};
+pub(crate) use self::watch::WatchArgs;
 
 /// Kvasir's tool for operators.
 #[derive(Debug, Parser)]
@@ -43,13 +57,33 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Shows what a gateway knows: pools, endpoints, inventory, parity, counts, decisions, configuration.
+    Get(Box<GetArgs>),
+    /// Shows what would be decided about a request now, without sending it.
+    Explain(Box<ExplainArgs>),
+    /// Gives an endpoint no new conversations; what is in flight goes on.
+    Drain(Box<StateArgs>),
+    /// Gives an endpoint requests again.
+    Activate(Box<StateArgs>),
+    /// Takes an endpoint out: no requests even where there is no other.
+    Disable(Box<StateArgs>),
+    /// Sets an endpoint's part of the load.
+    Weight(Box<WeightArgs>),
+    /// Shows pools, endpoints, hit rates and decisions of a gateway as they change.
+    Watch(Box<WatchArgs>),
+    /// Puts what a gateway knows into one file, for a bug report.
+    Bundle(Box<BundleArgs>),
+    /// Sets and shows a model's routing in the words of `ExaMLOps` E4, and simulates it.
+    Routing(Box<RoutingArgs>),
+    /// Prints the script that completes this command's arguments in a shell.
+    Completions(CompletionsArgs),
     /// Fits the simulator's cost model to a live engine's times.
     Calibrate(Box<CalibrateArgs>),
     /// Plays one workload against simulated engines under several policies and compares them.
     Demo(DemoArgs),
     /// Checks live engines, leg by leg, against what the gateway needs of them.
     ParityCheck(Box<ParityCheckArgs>),
-    /// Checks every engine of a configuration.
+    /// Checks a running gateway, or every engine of a configuration.
     Doctor(DoctorArgs),
     /// Computes an engine's block hashes of a prompt.
     Hash(Box<HashArgs>),
@@ -65,6 +99,13 @@ pub(crate) enum Command {
     Simulate(Box<SimulateArgs>),
     /// Shows the prompts a request would be routed by.
     Tokenize(tokenize::TokenizeArgs),
+}
+
+/// For which shell.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
 }
 
 /// Needs no configuration, no network and no GPU: engines, gateway and clients run in this

@@ -7,7 +7,6 @@ mod fit;
 mod measure;
 mod report;
 
-use std::io::{Write as _, stdout};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -91,10 +90,7 @@ async fn within<T>(
 
 fn print(args: &CalibrateArgs, report: &Report) -> Result<()> {
     let text = if args.json { format!("{:#}\n", report.json()) } else { report.text() };
-    let mut out = stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    crate::output::write(&text)
 }
 
 /// How far one of its parts is, for a terminal.

@@ -5,7 +5,6 @@ mod hold;
 mod progress;
 mod stage;
 
-use std::io::{Write as _, stdout};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use kvasir_demo::{
 use self::progress::Watch;
 use self::stage::Stage;
 use crate::args::DemoArgs;
+use crate::usage::usage;
 use crate::{Ended, say, stop};
 
 /// Plays and reports; ends early on SIGINT or SIGTERM.
@@ -42,13 +42,15 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Ended> {
 fn check(args: &DemoArgs) -> Result<()> {
     let policies = &args.policies;
     if let Some(twice) = policies.iter().enumerate().find(|(at, p)| policies[..*at].contains(p)) {
-        bail!("--policies: `{}` is there twice", twice.1.name());
+        return Err(usage(format!("--policies: `{}` is there twice", twice.1.name())));
     }
     let plays = parts(args).len() as u64 * u64::from(args.rounds);
     if args.seconds < plays {
         let rounds = if args.rounds > 1 { " in each round" } else { "" };
         let parts = parts(args).len();
-        bail!("--seconds {}: at least one for each of {parts} policies{rounds}", args.seconds);
+        let seconds = args.seconds;
+        let why = format!("at least one for each of {parts} policies{rounds}");
+        return Err(usage(format!("--seconds {seconds}: {why}")));
     }
     Ok(())
 }
@@ -189,10 +191,7 @@ fn print(args: &DemoArgs, outcomes: &[Outcome]) -> Result<()> {
         let rounds = if repeated { format!("\n{}", rounds_table(&rounds)) } else { String::new() };
         format!("{}{verdict}{rounds}", table(&reports))
     };
-    let mut out = stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    crate::output::write(&text)
 }
 
 /// What went wrong under any policy.

@@ -1,4 +1,8 @@
-//! `kvasirctl doctor`: every engine of a configuration, leg by leg.
+//! `kvasirctl doctor`: a running gateway by what it knows, or every engine of a configuration, leg by leg.
+
+mod gateway;
+
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use http::{HeaderMap, HeaderValue, header};
@@ -14,14 +18,55 @@ use crate::identity;
 
 /// Looks and reports, once or until told to stop.
 pub(crate) async fn run(args: DoctorArgs) -> Result<Ended> {
-    match groups(&args) {
+    match (&args.config, &args.address.admin) {
+        (Some(_), Some(_)) if args.look.json || args.look.watch.is_some() => {
+            let why = "--json and --watch: give one of --config and --admin";
+            Ok(examine::refused(&anyhow!(why)))
+        }
+        (Some(config), None) => of_engines(config, &args).await,
+        (None, _) => of_gateway(&args).await,
+        (Some(config), Some(_)) => {
+            let engines = of_engines(config, &args).await?;
+            Ok(worse(engines, of_gateway(&args).await?))
+        }
+    }
+}
+
+async fn of_engines(config: &Path, args: &DoctorArgs) -> Result<Ended> {
+    match groups(config, args) {
         Ok(groups) => examine::run(&groups, &args.look).await,
         Err(error) => Ok(examine::refused(&error)),
     }
 }
 
-fn groups(args: &DoctorArgs) -> Result<Vec<Group>> {
-    let config = Config::load(&args.config)?;
+async fn of_gateway(args: &DoctorArgs) -> Result<Ended> {
+    if args.config.is_none() && args.look.probe {
+        let why = "--probe: prompts are sent to the engines of a configuration; give --config";
+        return Ok(examine::refused(&anyhow!(why)));
+    }
+    match gateway::named(&args.address) {
+        Ok(gateway) => gateway::run(&gateway, args).await,
+        Err(error) => {
+            let hint = "or give a gateway's configuration with --config FILE to check its engines";
+            Ok(examine::refused(&anyhow!("{error:#}; {hint}")))
+        }
+    }
+}
+
+/// What ends worse: something is off, or it was not looked at, or something could not be told.
+fn worse(one: Ended, other: Ended) -> Ended {
+    let rank = |ended: Ended| match ended {
+        Ended::Done => 0,
+        Ended::Status(3) => 1,
+        Ended::Interrupted => 2,
+        Ended::Status(1) => 3,
+        Ended::Status(_) => 4,
+    };
+    if rank(other) > rank(one) { other } else { one }
+}
+
+fn groups(config: &Path, args: &DoctorArgs) -> Result<Vec<Group>> {
+    let config = Config::load(config)?;
     let wanted = |pool: &&PoolConfig| args.pool.as_ref().is_none_or(|model| pool.model == *model);
     let pools: Vec<&PoolConfig> = config.pools.iter().filter(wanted).collect();
     if let (true, Some(model)) = (pools.is_empty(), &args.pool) {
@@ -46,7 +91,7 @@ fn group(pool: &PoolConfig, look: &LookArgs) -> Result<Group> {
 
 fn headers(pool: &PoolConfig) -> Result<HeaderMap> {
     let mut headers = HeaderMap::new();
-    if let Some(key) = pool.resolve_api_key().map_err(|why| anyhow!(why))? {
+    if let Some(key) = pool.resolve_api_key().map_err(|(key, why)| anyhow!("{key}: {why}"))? {
         let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
             .context("the API key is no header value")?;
         value.set_sensitive(true);

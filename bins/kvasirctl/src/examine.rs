@@ -3,7 +3,7 @@
 mod print;
 mod round;
 
-use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::io::{IsTerminal as _, stderr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use self::round::Round;
 use crate::args::LookArgs;
+use crate::output::write;
 use crate::{Ended, say, stop};
 
 /// Engines looked at at a time.
@@ -108,11 +109,4 @@ async fn look(groups: &[Group], first: bool) -> Result<Round> {
         }
     }
     Ok(Round::new(pools.into_iter().map(|(model, pool)| (model, compare(pool))).collect()))
-}
-
-fn write(text: &str) -> Result<()> {
-    let mut out = stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
 }

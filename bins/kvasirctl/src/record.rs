@@ -1,8 +1,7 @@
 //! `kvasirctl record`: a live engine's traffic, into a file.
 
-use std::fs::{File, OpenOptions, remove_file};
+use std::fs::{File, remove_file};
 use std::io::{BufReader, BufWriter};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use anyhow::{Context as _, Result, anyhow};
 use kvasir_doctor::{Prompt, Recorded, Recording, probe_prompts, read_prompts, record};
 
 use crate::args::RecordArgs;
+use crate::output::create_private;
 use crate::{Ended, engine_origin, say, stop};
 
 /// Records until all is done or SIGINT or SIGTERM comes.
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: RecordArgs) -> Result<Ended> {
         prompts,
         listen,
     };
-    let file = create(&args.out)?;
+    let file = create_private(&args.out)?;
     say(&format!(
         "{} will hold prompts, answers and token ids in plain: look at it before you share it",
         args.out.display()
@@ -66,13 +66,6 @@ fn prompts(args: &RecordArgs) -> Result<Vec<Prompt>> {
     let Some(path) = &args.prompts else { return Ok(Vec::new()) };
     let file = File::open(path).with_context(|| path.display().to_string())?;
     read_prompts(BufReader::new(file)).map_err(|e| anyhow!("{}:{e}", path.display()))
-}
-
-/// A new file that nobody else can read.
-fn create(path: &Path) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    options.open(path).with_context(|| format!("--out {}", path.display()))
 }
 
 fn summary(recorded: &Recorded, out: &Path) -> String {

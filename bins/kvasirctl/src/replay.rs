@@ -8,8 +8,6 @@ mod pair;
 mod read;
 mod what_if;
 
-use std::io::{Write as _, stdout};
-
 use anyhow::Result;
 
 use self::read::Unreadable;
@@ -28,9 +26,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Ended> {
     };
     match found {
         Ok((text, ended)) => {
-            let mut out = stdout().lock();
-            out.write_all(text.as_bytes())?;
-            out.flush()?;
+            crate::output::write(&text)?;
             Ok(ended)
         }
         Err(Unreadable(why)) => {

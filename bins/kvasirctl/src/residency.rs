@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{BufReader, Write as _, stdout};
+use std::io::BufReader;
 
 use anyhow::{Context as _, Result, anyhow};
 use kvasir_doctor::{BlocksByTier, Capture, Predicted, ReplayFound, Residency, Step, residency};
@@ -18,9 +18,7 @@ pub(crate) fn run(args: &ResidencyArgs) -> Result<Ended> {
     let capture = Capture::read(BufReader::new(file)).map_err(|e| anyhow!("{name}:{e}"))?;
     let found = residency(&capture).with_context(|| name.clone())?;
     let text = if args.json { as_json(&name, &found)? } else { as_tables(&name, &found) };
-    let mut out = stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
+    crate::output::write(&text)?;
     Ok(Ended::Done)
 }
 

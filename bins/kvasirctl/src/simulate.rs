@@ -1,21 +1,23 @@
 //! `kvasirctl simulate`: one workload, several policies, virtual time.
 
 use std::fs::File;
-use std::io::{BufWriter, Write, stdout};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use kvasir_engine_sim::CostModel;
+use kvasir_engine_sim::{ConfigError, CostModel};
 use kvasir_sim::{
-    Comparison, Engines, Fleet, LogError, News, Options, Progress, Saturation, SaturationState,
-    SimPolicy, Tenants, Workload, conformance, csv, find_saturation, json, plot, simulate_fleets,
-    simulate_logged, table,
+    Comparison, Engines, Fleet, LogError, News, Options, OptionsError, Progress, Saturation,
+    SaturationState, SimPolicy, Tenants, Workload, conformance, csv, find_saturation, json, plot,
+    simulate_fleets, simulate_logged, table,
 };
 
 use crate::Ended;
 use crate::args::{SimulateArgs, seconds};
 use crate::live_line::{LiveLine, bar};
+use crate::output::write;
+use crate::usage::usage;
 
 /// Requests of a made-up workload, unless told.
 const DEFAULT_REQUESTS: usize = 2_000;
@@ -32,7 +34,8 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Ended> {
 /// Exit status 1 where the policy does not pass.
 fn conforms(args: &SimulateArgs, policy: &SimPolicy) -> Result<Ended> {
     let trace = Tenants::default();
-    let found = conformance(trace, &options(args, Tenants::BLOCK_SIZE), policy)?;
+    let found = conformance(trace, &options(args, Tenants::BLOCK_SIZE), policy)
+        .map_err(|error| refused(&error))?;
     write(&if args.json { found.json() + "\n" } else { found.text() })?;
     Ok(if found.passed { Ended::Done } else { Ended::Status(1) })
 }
@@ -40,11 +43,11 @@ fn conforms(args: &SimulateArgs, policy: &SimPolicy) -> Result<Ended> {
 fn compare(args: &SimulateArgs) -> Result<()> {
     let policies = &args.policies();
     if let Some(twice) = policies.iter().enumerate().find(|(at, p)| policies[..*at].contains(p)) {
-        bail!("--policies: `{}` is there twice", twice.1.name());
+        return Err(usage(format!("--policies: `{}` is there twice", twice.1.name())));
     }
     let fleets = &args.fleets();
     if let Some(twice) = fleets.iter().enumerate().find(|(at, f)| fleets[..*at].contains(f)) {
-        bail!("--split: `{}` is there twice", twice.1);
+        return Err(usage(format!("--split: `{}` is there twice", twice.1)));
     }
     let workload = workload(args)?;
     let mut options = options(args, workload.block_size);
@@ -63,14 +66,15 @@ fn compare(args: &SimulateArgs) -> Result<()> {
     let comparison = match &args.decisions {
         Some(path) => {
             let [policy] = &policies[..] else {
-                bail!("--decisions: give one policy in --policies")
+                return Err(usage("--decisions: give one policy in --policies"));
             };
             if fleets.len() > 1 {
-                bail!("--decisions: give one fleet in --split")
+                return Err(usage("--decisions: give one fleet in --split"));
             }
             logged(path, &workload, &options, policy, &mut show)?
         }
-        None => simulate_fleets(&workload, &options, fleets, policies, &mut show)?,
+        None => simulate_fleets(&workload, &options, fleets, policies, &mut show)
+            .map_err(|error| refused(&error))?,
     };
     line.clear();
     if let Some(path) = &args.plot {
@@ -94,9 +98,11 @@ fn logged(
     let open = || Ok(Box::new(BufWriter::new(File::create(path)?)) as Box<dyn Write + Send>);
     match simulate_logged(workload, options, policy, open, draw) {
         Ok(comparison) => Ok(comparison),
-        Err(LogError::Options(error)) => Err(error.into()),
+        Err(LogError::Options(error)) => Err(refused(&error)),
         Err(LogError::Write(error)) => Err(error).with_context(|| path.display().to_string()),
-        Err(error) => Err(error).context("--decisions"),
+        Err(error @ (LogError::Peer(_) | LogError::Gateways(_))) => {
+            Err(usage(format!("--decisions: {error}")))
+        }
     }
 }
 
@@ -113,7 +119,7 @@ fn workload(args: &SimulateArgs) -> Result<Workload> {
         (None, Some(synthetic)) => {
             Ok(synthetic.generate(requests.unwrap_or(DEFAULT_REQUESTS), args.seed))
         }
-        (None, None) => bail!("--trace, --workload or --conformance is needed"),
+        (None, None) => Err(usage("--trace, --workload or --conformance is needed")),
     }
 }
 
@@ -151,6 +157,37 @@ fn options(args: &SimulateArgs, block_size: usize) -> Options {
     options.with_fleet(first)
 }
 
+/// Options by what the simulation calls them, and their flags.
+const FLAGS: [(&str, &str); 11] = [
+    ("number of cache sizes", "cache-tokens"),
+    ("number of speeds", "speeds"),
+    ("speed", "speeds"),
+    ("scrape interval, s", "scrape-interval"),
+    ("transfer time, s", "transfer-ms"),
+    ("restart: replica", "restart"),
+    ("restart: second", "restart"),
+    ("restart: down", "restart"),
+    ("max_num_batched_tokens", "max-num-batched-tokens"),
+    ("max_num_seqs", "max-num-seqs"),
+    ("block_size", "block-size"),
+];
+
+/// What is wrong with an option, by its flag.
+fn refused(error: &OptionsError) -> anyhow::Error {
+    let flag = match error {
+        OptionsError::Range { name, .. }
+        | OptionsError::Engine(ConfigError::OutOfRange { name, .. }) => {
+            FLAGS.iter().find(|(known, _)| known == name).map_or(*name, |(_, flag)| flag)
+        }
+        OptionsError::NobodyAnswers(_) => "split",
+        OptionsError::NoPairs { .. } => "policies",
+        OptionsError::CacheTooSmall { .. } => "cache-tokens",
+        OptionsError::Engine(ConfigError::Cost { .. }) => "cost",
+        OptionsError::Engine(_) => return usage(error.to_string()),
+    };
+    usage(format!("--{flag}: {error}"))
+}
+
 /// Of every policy in every fleet.
 fn all_saturations(
     workload: &Workload,
@@ -174,9 +211,10 @@ fn saturation(
     policy: &SimPolicy,
     line: &mut LiveLine,
 ) -> Result<Saturation> {
-    let found = find_saturation(workload, options, policy, &mut |scale, progress| {
-        draw(line, progress, &format!(" x {scale:.3}"));
-    })?;
+    let mut show =
+        |scale: f64, progress: Progress<'_>| draw(line, progress, &format!(" x {scale:.3}"));
+    let found =
+        find_saturation(workload, options, policy, &mut show).map_err(|error| refused(&error))?;
     line.clear();
     Ok(found)
 }
@@ -228,13 +266,6 @@ fn saturations(found: &[Saturation], args: &SimulateArgs) -> String {
         format!("{name}: {bound}arrivals x {time_scale:.3}, {requests_per_second:.2} requests/s\n")
     });
     lines.collect()
-}
-
-fn write(text: &str) -> Result<()> {
-    let mut out = stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
 }
 
 /// How far a policy is.

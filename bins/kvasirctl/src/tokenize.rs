@@ -17,7 +17,7 @@ const MAX_BODY: u64 = 256 << 20;
 pub(crate) fn run(args: &TokenizeArgs) -> Result<()> {
     let body = read(&args.body)?;
     let path = args.path.split(['?', '#']).next().unwrap_or_default();
-    let shown = show(prompts(args, path, &body)?);
+    let shown = shown(args, path, &body)?;
     let text = if args.json { format!("{shown}\n") } else { lines(&shown) };
     io::stdout().lock().write_all(text.as_bytes()).context("standard output")
 }
@@ -33,11 +33,22 @@ fn read(file: &Path) -> Result<Vec<u8>> {
     Ok(body)
 }
 
-/// The prompts; a model that cannot be loaded is only an error where it is needed.
-fn prompts(args: &TokenizeArgs, path: &str, body: &[u8]) -> Result<Result<Prompts, Unrouted>> {
+/// What is routed by, of whatever path.
+fn shown(args: &TokenizeArgs, path: &str, body: &[u8]) -> Result<Value> {
     let Some(api) = Api::from_path(path) else {
-        return Ok(Err(Unrouted::UnsupportedApi("other")));
+        let why = Unrouted::UnsupportedApi("").as_str();
+        return Ok(json!({
+            "level": "none",
+            "reason": why,
+            "detail": format!("requests to `{path}` are not routed by tokens"),
+            "prompts": [],
+        }));
     };
+    Ok(show(prompts(args, api, body)?))
+}
+
+/// The prompts; a model that cannot be loaded is only an error where it is needed.
+fn prompts(args: &TokenizeArgs, api: Api, body: &[u8]) -> Result<Result<Prompts, Unrouted>> {
     if let Some(given) = given_ids(api, body, Limits::default()) {
         return Ok(Ok(given));
     }

@@ -135,9 +135,9 @@ fn a_short_demo_reports_json() {
 fn bad_arguments_are_refused_before_anything_starts() {
     let scratch = Scratch::new("bad-arguments");
     for (args, status, part) in [
-        ("demo --policies latency,latency", 1, "`latency` is there twice"),
+        ("demo --policies latency,latency", 2, "`latency` is there twice"),
         ("demo --policies latency,best", 2, "unknown policy `best`"),
-        ("demo --seconds 2 --policies latency,least_load,round_robin", 1, "--seconds 2: at least"),
+        ("demo --seconds 2 --policies latency,least_load,round_robin", 2, "--seconds 2: at least"),
         ("demo --engines 99", 2, "1..=16"),
         ("sim-engine --port 0 --blocks 1", 1, "num_blocks is 1"),
         ("sim-engine --port 0 --kind sglang --pd-role both", 1, "either prefills or decodes"),

@@ -49,6 +49,11 @@ async fn engine(max_model_len: u64) -> SimServer {
 fn command(args: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvasirctl"));
     command.args(args.split_whitespace()).env_remove("RUST_LOG");
+    // No gateway of whoever runs the tests.
+    command.env("HOME", "/nonexistent");
+    for name in ["KVASIR_ADMIN", "KVASIR_CTL_CONFIG", "XDG_CONFIG_HOME"] {
+        command.env_remove(name);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -327,6 +327,8 @@ fn a_pair_is_explained_with_the_terms_of_both_sides_and_the_plans_not_taken() {
         serde_json::from_str(&replay(&file, &["--explain", "1", "--json"]).1).unwrap();
     let pair = &json[0]["pair"];
     assert_eq!(pair["plans"][0]["plan"], "split");
+    assert_eq!(pair["plans"][0]["computes"], "http://p1");
+    assert_eq!(pair["decode"][0]["endpoint"], "http://d1");
     assert_eq!(pair["prefill"][0]["overlap"], 4000);
     assert_eq!(pair["decode"][0]["transfer"]["tokens"], 6000);
     // By load there are no costs: 0 + 2 waiting, and so on.
@@ -334,6 +336,10 @@ fn a_pair_is_explained_with_the_terms_of_both_sides_and_the_plans_not_taken() {
     let (_, text, _) = replay(&file, &["--explain", "1"]);
     // 2 + 10 · 0.95
     has(&text, "* http://d1 11.50");
+    let json: Value =
+        serde_json::from_str(&replay(&file, &["--explain", "1", "--json"]).1).unwrap();
+    let first = &json[0]["pair"]["decode_loads"][0];
+    assert_eq!((&first["endpoint"], &first["load"]), (&"http://d1".into(), &11.5.into()));
     write("least_load", "round_robin");
     let (_, text, _) = replay(&file, &["--explain", "1"]);
     has(&text, "* http://d1 12.00");

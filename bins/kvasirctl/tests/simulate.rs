@@ -105,23 +105,58 @@ fn bad_input_is_said_and_where() {
     let path = scratch("one.jsonl");
     std::fs::write(&path, format!("{good}\n")).unwrap();
     let unknown_load = format!("--load 0.8 --trace {}", path.display());
-    for (args, part) in [
-        (trace.as_str(), "bad.jsonl:2: 2 hash_ids for input_length 5: expected 1"),
-        ("--trace /nowhere/t.jsonl", "/nowhere/t.jsonl: No such file"),
-        ("--workload rag --requests 5 --plot /nowhere/p.svg", "/nowhere/p.svg: No such file"),
-        (unknown_load.as_str(), "--load: round_robin does not keep up even with arrivals 0.015625"),
-        ("--workload rag --replicas 0", "replicas is 0: expected 1 to 4096"),
-        ("--workload rag --policies latency,latency", "`latency` is there twice"),
-        ("--workload rag --split 4:4,2:2+4,4:4", "--split: `4:4` is there twice"),
-        ("--workload rag --split 4:0", "fleet 4:0: there is no unified and no decode replica"),
+    for (args, status, part) in [
+        (trace.as_str(), 1, "bad.jsonl:2: 2 hash_ids for input_length 5: expected 1"),
+        ("--trace /nowhere/t.jsonl", 1, "/nowhere/t.jsonl: No such file"),
+        ("--workload rag --requests 5 --plot /nowhere/p.svg", 1, "/nowhere/p.svg: No such file"),
+        (
+            unknown_load.as_str(),
+            1,
+            "--load: round_robin does not keep up even with arrivals 0.015625",
+        ),
+        ("--workload rag --replicas 0", 2, "--replicas: replicas is 0: must be from 1 to 4096"),
+        ("--workload rag --gateways 65", 2, "--gateways: gateways is 65: must be from 1 to 64"),
+        (
+            "--workload rag --speeds 1e30",
+            2,
+            "--speeds: speed is 1000000000000000000000000000000: must be",
+        ),
+        (
+            "--workload rag --restart 9@1",
+            2,
+            "--restart: restart: replica is 9: must be from 0 to 7",
+        ),
+        (
+            "--workload rag --block-size 0",
+            2,
+            "--block-size: block-size is 0: must be from 1 to 65536",
+        ),
+        (
+            "--workload rag --max-num-seqs 0",
+            2,
+            "--max-num-seqs: engine: max_num_seqs is 0: must be at least 1",
+        ),
+        ("--workload rag --policies latency,latency", 2, "`latency` is there twice"),
+        ("--workload rag --split 4:4,2:2+4,4:4", 2, "--split: `4:4` is there twice"),
+        (
+            "--workload rag --split 4:0",
+            2,
+            "--split: fleet 4:0: there is no unified and no decode replica",
+        ),
         (
             "--workload rag --split 1:1 --policies lmetric",
-            "`lmetric` is not a policy of Kvasir's own",
+            2,
+            "--policies: `lmetric` is not a policy of Kvasir's own",
         ),
-        ("--workload rag --cache-tokens 1000", "the smallest cache holds"),
+        ("--workload rag --cache-tokens 1000", 2, "the smallest cache holds"),
+        (
+            "--workload rag --decisions /nowhere/d --policies lmetric",
+            2,
+            "--decisions: `lmetric` is not",
+        ),
     ] {
         let output = simulate(args);
-        assert_eq!(output.status.code(), Some(1), "{args}");
+        assert_eq!(output.status.code(), Some(status), "{args}: {}", text(&output.stderr));
         let error = text(&output.stderr);
         assert!(error.contains(part), "{args}: {error}");
         // What the system says is said once.

@@ -11,55 +11,85 @@ use serde_json::{Map, Value, json};
 
 use crate::control::Control;
 use crate::error::ApiError;
+use crate::page::{self, PageFile};
 use crate::path;
 use crate::recent::KEPT;
 use crate::routes::{Content, Does, Route};
+use crate::version::Version;
 use crate::{audit, openapi};
 
 /// A request whose caller may ask it.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct Asked {
     pub(crate) route: &'static Route,
     /// The values of its path.
     pub(crate) values: Vec<String>,
-    pub(crate) parts: &'a Parts,
+    pub(crate) parts: Parts,
     pub(crate) body: Bytes,
 }
+
+/// For answers that are no pages.
+const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// An answer that is no error.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     kind: &'static str,
+    /// What a browser may do with it.
+    policy: &'static str,
     body: Bytes,
+    /// The configuration that is shown.
+    version: Option<Version>,
 }
 
 impl Answer {
     pub(crate) fn json(status: StatusCode, value: Value) -> Self {
         let body = Bytes::from(value.to_string());
         drop(value);
-        Self { status, kind: "application/json", body }
+        Self { status, kind: "application/json", policy: NOTHING, body, version: None }
     }
 
     fn text(page: String) -> Self {
         let kind = "text/plain; version=0.0.4; charset=utf-8";
-        Self { status: StatusCode::OK, kind, body: page.into() }
+        Self { status: StatusCode::OK, kind, policy: NOTHING, body: page.into(), version: None }
+    }
+
+    fn page(file: PageFile) -> Self {
+        let PageFile { kind, text, .. } = file;
+        let body = Bytes::from_static(text.as_bytes());
+        Self { status: StatusCode::OK, kind, policy: page::POLICY, body, version: None }
     }
 
     pub(crate) fn response(self) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::new(self.body));
         *response.status_mut() = self.status;
         let kind = HeaderValue::from_static(self.kind);
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        let policy = HeaderValue::from_static(self.policy);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, kind);
+        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+        headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        if let Some(etag) = self.version.as_ref().and_then(Version::header) {
+            headers.insert(header::ETAG, etag);
+        }
         response
     }
 }
 
 /// Answers a request.
-pub(crate) async fn answer(control: &dyn Control, asked: Asked<'_>) -> Result<Answer, ApiError> {
+pub(crate) async fn answer(control: &dyn Control, asked: &Asked) -> Result<Answer, ApiError> {
     asked.check_query()?;
     let status = StatusCode::from_u16(asked.route.status).unwrap_or(StatusCode::OK);
+    // Before anything is looked at: what changes meanwhile is another one.
+    let mut version = asked.route.does.shows_config().then(|| control.state().version);
     let value = match asked.route.does {
+        Does::Page => return Ok(Answer::page(page::INDEX)),
+        Does::PageFile => {
+            let name = asked.value(0);
+            let found = page::find(name).map(Answer::page);
+            return found.ok_or_else(|| ApiError::not_found(format!("no file `{name}`")));
+        }
         Does::Metrics => return Ok(Answer::text(control.metrics())),
         Does::Health => json!({"status": "ok"}),
         Does::Document => openapi::document(),
@@ -79,14 +109,16 @@ pub(crate) async fn answer(control: &dyn Control, asked: Asked<'_>) -> Result<An
             let limit = asked.number("limit", 50, KEPT)?;
             reads::decisions(control, limit, asked.query("model").as_deref())
         }
-        Does::Stats => reads::stats(control),
+        Does::Stats => reads::stats(control).await?,
+        Does::Timeline => control.recent().timeline().shown(asked.query("model").as_deref()),
         Does::ShowConfig => reads::config(control)?,
+        Does::ListDropped => reads::dropped(control),
         Does::ListRouting => reads::routing_list(control),
         Does::ShowRouting => {
             reads::routing(control, asked.value(0), asked.query("tenant").as_deref())?
         }
         Does::RoutingStats => {
-            reads::routing_stats(control, asked.value(0), asked.query("tenant").as_deref())?
+            reads::routing_stats(control, asked.value(0), asked.query("tenant").as_deref()).await?
         }
         Does::Explain => {
             let path = asked.query("path").unwrap_or_else(|| "/v1/chat/completions".to_owned());
@@ -100,12 +132,16 @@ pub(crate) async fn answer(control: &dyn Control, asked: Asked<'_>) -> Result<An
         | Does::DeleteEndpoint
         | Does::PatchRouting
         | Does::DeleteRouting
-        | Does::Reload => changes::change(control, &asked).await?,
+        | Does::Reload => {
+            let (shown, made) = changes::change(control, asked).await?;
+            version = Some(made);
+            shown
+        }
     };
-    Ok(Answer::json(status, value))
+    Ok(Answer { version, ..Answer::json(status, value) })
 }
 
-impl Asked<'_> {
+impl Asked {
     /// A value of the path.
     fn value(&self, place: usize) -> &str {
         self.values.get(place).map_or("", String::as_str)

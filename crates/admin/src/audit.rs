@@ -1,95 +1,163 @@
 //! A line for every change that was asked for: who, what, and how it ended.
+//!
+//! Lines are written by a task of their own, so that a slow disk delays no other work. Requests that were
+//! refused for who asked them can come as fast as anybody likes: of those some are written, and how many
+//! were not.
+
+mod limit;
+mod writer;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use http::Method;
 use kvasir_prompt::CivilTime;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
+pub(crate) use self::writer::Writer;
 use crate::auth::Role;
 use crate::error::ApiError;
 
 /// More of a body is not kept.
 const MAX_BODY: usize = 4 << 10;
+/// More of a path is not kept.
+const MAX_PATH: usize = 1 << 10;
+/// Lines that may wait to be written.
+const WAITING: usize = 1024;
+/// How long a change waits for a place among them, and then for its line to be written.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Keys whose values are secrets: their names have one of these in them.
 const SECRET: [&str; 5] = ["api_key", "token", "secret", "password", "authorization"];
 /// Keys that name where a secret is.
 const PLACES: [&str; 2] = ["_env", "_file"];
 
-/// Where lines go.
-#[derive(Debug)]
-pub(crate) enum Audit {
-    /// Into the log.
-    Log,
-    /// Into a file.
-    File(Mutex<File>),
-}
+/// Where lines are handed in.
+#[derive(Clone, Debug)]
+pub(crate) struct Audit(mpsc::Sender<Noted>);
 
 /// One request for a change.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry<'a> {
-    pub(crate) role: Option<Role>,
-    pub(crate) remote: SocketAddr,
-    pub(crate) method: &'a Method,
-    pub(crate) path: &'a str,
-    pub(crate) body: &'a [u8],
-    pub(crate) result: Result<u16, &'a ApiError>,
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    role: Option<Role>,
+    remote: SocketAddr,
+    method: Method,
+    path: String,
+    /// Without its secrets, and cut: lines that wait take little.
+    body: Value,
+    status: u16,
+    result: &'static str,
+}
+
+/// A line that waits to be written.
+#[derive(Debug)]
+struct Noted {
+    time: String,
+    entry: Entry,
+    /// Who waits for it; nobody for what was refused for who asked it.
+    written: Option<oneshot::Sender<()>>,
 }
 
 impl Audit {
-    /// Opens the file, for its owner alone where it is new.
-    pub(crate) fn open(path: Option<&Path>) -> io::Result<Self> {
-        let Some(path) = path else { return Ok(Self::Log) };
-        let mut options = OpenOptions::new();
-        options.append(true).create(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        Ok(Self::File(Mutex::new(options.open(path)?)))
+    /// Opens the file, for its owner alone where it is new; lines go into the log without one.
+    pub(crate) fn open(path: Option<&Path>) -> io::Result<(Self, Writer)> {
+        let file = path.map(open).transpose()?;
+        let (sender, queue) = mpsc::channel(WAITING);
+        Ok((Self(sender), Writer::new(queue, file)))
     }
 
-    /// Writes a line; a file that cannot be written to is said so in the log, with the line.
-    pub(crate) fn note(&self, entry: &Entry<'_>) {
-        let line = entry.line().to_string();
-        match self {
-            Self::Log => tracing::info!(target: "kvasir_audit", "{line}"),
-            Self::File(file) => {
-                // One write a line: lines of several processes do not mix.
-                let written = file.lock().write_all(format!("{line}\n").as_bytes());
-                if let Err(error) = written {
-                    tracing::error!(%error, line, "the audit log cannot be written");
-                }
+    /// A request was refused for who asked it.
+    pub(crate) fn denied(&self, entry: Entry) {
+        let noted = Noted { time: now(), entry, written: None };
+        if self.0.try_send(noted).is_err() {
+            lost("queue_full", 1);
+        }
+    }
+
+    /// A change was made, or could not be. Returns when its line is written, or the disk takes too long
+    /// for anybody to wait.
+    pub(crate) async fn changed(&self, entry: Entry) {
+        let (written, is_written) = oneshot::channel();
+        let noted = Noted { time: now(), entry, written: Some(written) };
+        match timeout(PATIENCE, self.0.reserve()).await {
+            Ok(Ok(place)) => {
+                place.send(noted);
+                let _ = timeout(PATIENCE, is_written).await;
+            }
+            Ok(Err(_)) | Err(_) => {
+                lost("queue_full", 1);
+                let line = noted.line();
+                tracing::error!(line, "the audit does not keep up: a line goes here");
             }
         }
     }
 }
 
-impl Entry<'_> {
-    fn line(&self) -> Value {
-        let (status, result) = match self.result {
+/// Lines that are missing where they belong.
+fn lost(reason: &'static str, lines: u64) {
+    metrics::counter!("kvasir_admin_audit_dropped_total", "reason" => reason).increment(lines);
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+impl Entry {
+    /// A request by somebody who may make changes, if `role` says so, and what it was answered with.
+    pub(crate) fn of(
+        role: Option<Role>,
+        remote: SocketAddr,
+        (method, path): (&Method, &str),
+        body: &[u8],
+        result: Result<u16, &ApiError>,
+    ) -> Self {
+        let (status, result) = match result {
             Ok(status) => (status, "done"),
             Err(error) => (error.status.as_u16(), error.code),
         };
-        json!({
-            "time": now(),
-            "role": match self.role {
+        let (method, path, body) = (method.clone(), cut(path, MAX_PATH), masked(body));
+        Self { role, remote, method, path, body, status, result }
+    }
+}
+
+impl Noted {
+    fn line(&self) -> String {
+        let Self { time, entry, .. } = self;
+        let line = json!({
+            "time": time,
+            "role": match entry.role {
                 Some(Role::Writer) => "write",
                 Some(Role::Reader) => "read",
                 Some(Role::Anybody) => "anybody",
                 None => "unknown",
             },
-            "token": self.role.map(Role::token),
-            "remote": self.remote.to_string(),
-            "method": self.method.as_str(),
-            "path": self.path,
-            "body": masked(self.body),
-            "status": status,
-            "result": result,
-        })
+            "token": entry.role.map(Role::token),
+            "remote": entry.remote.to_string(),
+            "method": entry.method.as_str(),
+            "path": entry.path,
+            "body": entry.body,
+            "status": entry.status,
+            "result": entry.result,
+        });
+        line.to_string()
     }
+}
+
+/// A text that is not too long.
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}…", &text[..end])
 }
 
 /// Now: RFC 3339, UTC.
@@ -108,11 +176,7 @@ fn masked(body: &[u8]) -> Value {
     };
     mask(&mut value);
     let text = value.to_string();
-    if text.len() <= MAX_BODY {
-        return value;
-    }
-    let end = (0..=MAX_BODY).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    format!("{}…", &text[..end]).into()
+    if text.len() <= MAX_BODY { value } else { cut(&text, MAX_BODY).into() }
 }
 
 fn mask(value: &mut Value) {

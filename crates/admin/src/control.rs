@@ -9,8 +9,10 @@ use kvasir_config::{Change, Config, Overlay};
 use kvasir_fleet::Fleet;
 use serde_json::Value;
 
+use crate::aside::{Aside, LeftOut};
 use crate::error::ApiError;
 use crate::recent::Recent;
+use crate::version::{Expected, Version};
 
 /// Something that comes later.
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -22,6 +24,19 @@ pub struct State {
     pub config: Arc<Config>,
     /// The changes alone.
     pub overlay: Arc<Overlay>,
+    /// Changes that are in effect no more.
+    pub aside: Arc<Aside>,
+    /// What tells this configuration, with these changes, from others.
+    pub version: Version,
+}
+
+impl State {
+    /// Of a configuration with changes in it, and those that are in effect no more.
+    #[must_use]
+    pub fn of(config: Config, overlay: Overlay, aside: Arc<Aside>) -> Self {
+        let version = Version::of(&config, &overlay);
+        Self { config: Arc::new(config), overlay: Arc::new(overlay), aside, version }
+    }
 }
 
 /// A change that is in effect.
@@ -29,8 +44,12 @@ pub struct State {
 pub struct Applied {
     /// What changed in the fleet, in words; empty for nothing.
     pub changes: String,
+    /// The configuration that is in effect with it.
+    pub version: Version,
     /// Whether it outlives the process.
     pub persisted: bool,
+    /// Changes of before that a configuration which was read anew left no place for.
+    pub dropped: Vec<LeftOut>,
 }
 
 /// A gateway, to its control plane.
@@ -50,11 +69,11 @@ pub trait Control: Send + Sync + 'static {
     ) -> Later<Result<Value, ApiError>>;
 
     /// Makes a change: checked, in effect, and kept where there is a store, or refused without effect.
-    /// Changes are made one after the other.
-    fn change(&self, change: Change) -> Later<Result<Applied, ApiError>>;
+    /// Changes are made one after the other; one that expects another configuration is refused.
+    fn change(&self, change: Change, expected: Expected) -> Later<Result<Applied, ApiError>>;
 
     /// Reads the configuration file anew.
-    fn reload(&self) -> Later<Result<Applied, ApiError>>;
+    fn reload(&self, expected: Expected) -> Later<Result<Applied, ApiError>>;
 
     /// The whole metrics page.
     fn metrics(&self) -> String;

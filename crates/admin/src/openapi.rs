@@ -44,6 +44,7 @@ fn operation(route: &Route) -> Value {
     let given = match route.gives {
         Content::Json(schema) => json!({"application/json": {"schema": schemas::named(schema)}}),
         Content::Text => json!({"text/plain": {"schema": {"type": "string"}}}),
+        Content::Page => json!({"text/*": {"schema": {"type": "string"}}}),
         Content::None => json!({}),
     };
     let done = json!({"description": "Done.", "content": given});
@@ -74,7 +75,7 @@ fn operation(route: &Route) -> Value {
 
 /// What a route may say no with.
 fn refusals(route: &Route) -> Vec<u16> {
-    let mut all = vec![400, 403, 422, 503];
+    let mut all = vec![400, 403, 422, 500, 503];
     if route.access != Access::Open {
         all.push(401);
     }
@@ -82,7 +83,10 @@ fn refusals(route: &Route) -> Vec<u16> {
         all.push(404);
     }
     if route.method != "GET" {
-        all.extend([409, 413, 500]);
+        all.extend([409, 413]);
+    }
+    if route.access == Access::Write {
+        all.push(412);
     }
     if !route.query.is_empty() && route.method == "POST" {
         all.push(405);

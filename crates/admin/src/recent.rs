@@ -1,4 +1,4 @@
-//! What a gateway decided lately: a bounded tail, and counts.
+//! What a gateway decided lately: a bounded tail, counts, and the last half hour.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::stats::Stats;
+use crate::timeline::Timeline;
 
 /// Decisions that are kept.
 pub(crate) const KEPT: usize = 1024;
@@ -79,18 +80,20 @@ pub struct Decided {
 pub struct Recent {
     tail: Mutex<VecDeque<Arc<Decided>>>,
     stats: Stats,
+    timeline: Timeline,
 }
 
 impl Recent {
     /// With these counts to go on from.
     #[must_use]
     pub fn with(stats: Stats) -> Self {
-        Self { tail: Mutex::default(), stats }
+        Self { stats, ..Self::default() }
     }
 
     /// A request ended.
     pub fn note(&self, mut decided: Decided) {
         self.stats.count(&decided);
+        self.timeline.count(&decided);
         decided.time = crate::audit::now();
         if let Some(id) = &mut decided.request_id
             && id.len() > MAX_NAME
@@ -118,5 +121,10 @@ impl Recent {
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// The last half hour.
+    pub(crate) fn timeline(&self) -> &Timeline {
+        &self.timeline
     }
 }

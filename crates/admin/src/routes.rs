@@ -11,6 +11,8 @@ use crate::server::is_method;
 /// What a route does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Does {
+    Page,
+    PageFile,
     Health,
     Document,
     Metrics,
@@ -32,13 +34,36 @@ pub(crate) enum Does {
     Controller,
     Decisions,
     Stats,
+    Timeline,
     ShowConfig,
+    ListDropped,
     Reload,
     ListRouting,
     ShowRouting,
     PatchRouting,
     DeleteRouting,
     RoutingStats,
+}
+
+impl Does {
+    /// Whether it shows something that changes are made to.
+    pub(crate) fn shows_config(self) -> bool {
+        use Does::{
+            ListEndpoints, ListPoolEndpoints, ListPools, ListRouting, ShowConfig, ShowEndpoint,
+            ShowPool, ShowRouting,
+        };
+        matches!(
+            self,
+            ListEndpoints
+                | ListPoolEndpoints
+                | ListPools
+                | ListRouting
+                | ShowConfig
+                | ShowEndpoint
+                | ShowPool
+                | ShowRouting
+        )
+    }
 }
 
 /// A value of a query.
@@ -57,6 +82,8 @@ pub(crate) enum Content {
     Json(&'static str),
     /// Plain text.
     Text,
+    /// A file of the status page.
+    Page,
     /// Nothing.
     None,
 }
@@ -85,6 +112,10 @@ const fn read(path: &'static str, does: Does, gives: &'static str, about: &'stat
     Route { method: "GET", path, access, does, about, query: &[], takes, status: 200, gives }
 }
 
+const fn page(path: &'static str, does: Does, about: &'static str) -> Route {
+    Route { access: Access::Open, gives: Content::Page, ..read(path, does, "", about) }
+}
+
 const fn write(
     method: &'static str,
     path: &'static str,
@@ -111,6 +142,8 @@ const ROUTING: &str = "/api/v1/routing/{model}";
 
 /// All routes.
 pub(crate) const ROUTES: &[Route] = &[
+    page("/", Does::Page, "The status page. What it shows it asks of the routes below."),
+    page("/page/{file}", Does::PageFile, "A file of the status page: its scripts and styles."),
     Route {
         access: Access::Open,
         ..read("/healthz", Does::Health, "Health", "This process runs.")
@@ -213,11 +246,27 @@ pub(crate) const ROUTES: &[Route] = &[
         ],
     ),
     read("/api/v1/stats", Does::Stats, "Stats", "Counts of the last thirty days."),
+    asking(
+        read(
+            "/api/v1/timeline",
+            Does::Timeline,
+            "Timeline",
+            "The last half hour in steps: requests, times, cached tokens.",
+        ),
+        &[Parameter { name: "model", kind: "string", about: "Of this pool only." }],
+    ),
     read(
         "/api/v1/config",
         Does::ShowConfig,
         "Any",
         "The effective configuration, without its secrets.",
+    ),
+    read(
+        "/api/v1/config/dropped",
+        Does::ListDropped,
+        "Dropped",
+        "Changes that are in effect no more, since a configuration left no place for them; the newest \
+         first.",
     ),
     write(
         "POST",
@@ -301,6 +350,7 @@ mod tests {
     fn routes_are_told_apart_and_found() {
         for route in ROUTES {
             let path = route.path.replace("{model}", "org%2Fm").replace("{endpoint}", "h:1");
+            let path = path.replace("{file}", "page.js");
             let method: Method = route.method.parse().unwrap();
             let (found, values) = find(&method, &path).unwrap();
             assert_eq!((found.path, found.method), (route.path, route.method));

@@ -1,4 +1,4 @@
-//! The admin port: connections, their bounds, and what a request goes through.
+//! The admin port: it is bound, its connections are taken, and requests are read from them.
 
 use std::convert::Infallible;
 use std::io;
@@ -7,41 +7,36 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
+use http::Method;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kvasir_server_tls::server_config;
+use kvasir_server_tls::TlsFiles;
 use parking_lot::RwLock;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 
-use crate::answer::{self, Answer, Asked};
-use crate::audit::{Audit, Entry};
-use crate::auth::{Access, Guard};
+use crate::audit::{Audit, Writer};
+use crate::auth::Guard;
+use crate::connections::{Connections, Conversation};
 use crate::control::Control;
-use crate::error::ApiError;
-use crate::routes::{self, Route};
+use crate::counts;
+use crate::requests::Shared;
 use crate::settings::AdminSettings;
+use crate::tls::Tls;
 
-/// Connections at one time; further ones wait to be accepted.
+/// Connections at one time.
 const MAX_CONNECTIONS: usize = 64;
-/// The largest body, in bytes.
-const MAX_BODY: usize = 1 << 20;
-/// How long a request may take, its body and its answer's making included; and a TLS handshake, and
-/// the wait for a next request.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a request's head may take, from the end of the request before it on.
+const HEAD: Duration = Duration::from_secs(5);
+/// How long a connection may be open without being asked anything, however slowly the last answer is
+/// read.
+const IDLE: Duration = Duration::from_secs(30);
 
 /// The admin API, bound and not yet served.
 pub struct Admin {
     socket: TcpListener,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<Tls>>,
     shared: Arc<Shared>,
+    audit: Writer,
 }
 
 /// Why the admin API cannot be served.
@@ -79,12 +74,6 @@ impl Tokens {
     }
 }
 
-struct Shared {
-    guard: Arc<RwLock<Guard>>,
-    audit: Audit,
-    control: Arc<dyn Control>,
-}
-
 impl std::fmt::Debug for Admin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Admin").field("socket", &self.socket).finish_non_exhaustive()
@@ -97,10 +86,8 @@ impl Admin {
     /// # Errors
     /// When the address cannot be listened on, or files of TLS or the audit cannot be used.
     pub fn bind(settings: &AdminSettings, control: Arc<dyn Control>) -> Result<Self, AdminError> {
-        let tls = settings.tls.as_ref().map(|files| server_config(files, &[b"http/1.1"]));
-        let tls = tls.transpose().map_err(AdminError::Tls)?;
-        let tls = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
-        let audit = Audit::open(settings.audit_log.as_deref()).map_err(|source| {
+        let tls = settings.tls.as_ref().map(Tls::load).transpose().map_err(AdminError::Tls)?;
+        let (audit, writer) = Audit::open(settings.audit_log.as_deref()).map_err(|source| {
             AdminError::Audit { path: settings.audit_log.clone().unwrap_or_default(), source }
         })?;
         let address = settings.listen;
@@ -111,14 +98,24 @@ impl Admin {
         };
         let socket = bind().map_err(|source| AdminError::Bind { address, source })?;
         let guard = Guard::new(settings.read_token.as_deref(), settings.write_token.as_deref());
-        let guard = Arc::new(RwLock::new(guard));
-        Ok(Self { socket, tls, shared: Arc::new(Shared { guard, audit, control }) })
+        let shared = Arc::new(Shared::new(Arc::new(RwLock::new(guard)), audit, control));
+        Ok(Self { socket, tls: tls.map(Arc::new), shared, audit: writer })
+    }
+
+    /// Its TLS files, where it has some, and what reads them again: for new connections, and without
+    /// effect where they cannot be used. Whoever holds the configuration decides when.
+    #[must_use]
+    pub fn tls_files(
+        &self,
+    ) -> Option<(TlsFiles, impl Fn() -> Result<(), String> + Send + Sync + use<>)> {
+        let tls = Arc::clone(self.tls.as_ref()?);
+        Some((tls.files().clone(), move || tls.reload()))
     }
 
     /// A handle that changes the tokens.
     #[must_use]
     pub fn tokens(&self) -> Tokens {
-        Tokens(Arc::clone(&self.shared.guard))
+        Tokens(self.shared.guard())
     }
 
     /// Where it listens.
@@ -134,12 +131,11 @@ impl Admin {
     /// # Errors
     /// When the socket cannot be used.
     pub async fn serve(self) -> io::Result<()> {
-        let Self { socket, tls, shared } = self;
+        let Self { socket, tls, shared, audit } = self;
         let socket = tokio::net::TcpListener::from_std(socket)?;
-        let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        tokio::spawn(audit.run());
+        let connections = Connections::new(MAX_CONNECTIONS);
         loop {
-            // Never closed.
-            let Ok(place) = Arc::clone(&room).acquire_owned().await else { return Ok(()) };
             let (stream, remote) = match socket.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -148,134 +144,62 @@ impl Admin {
                     continue;
                 }
             };
+            let place = connections.enter().await;
             let (tls, shared) = (tls.clone(), Arc::clone(&shared));
             tokio::spawn(async move {
-                let _place = place;
-                match tls {
-                    None => converse(stream, remote, shared).await,
-                    Some(tls) => match timeout(PATIENCE, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => converse(stream, remote, shared).await,
-                        Ok(Err(error)) => {
-                            tracing::debug!(%error, "TLS handshake at the admin port failed");
+                let _counted = counts::Connection::begin();
+                let conversation = place.conversation();
+                let to = Talk { remote, shared, conversation: place.conversation() };
+                let talk = async move {
+                    match tls {
+                        None => to.converse(stream).await,
+                        Some(tls) => {
+                            if let Some(stream) = tls.accept(stream).await {
+                                to.converse(stream).await;
+                            }
                         }
-                        Err(_) => {}
-                    },
+                    }
+                };
+                tokio::select! {
+                    () = talk => {}
+                    () = conversation.is_over(IDLE) => {}
                 }
             });
         }
     }
 }
 
-async fn converse<S>(stream: S, remote: SocketAddr, shared: Arc<Shared>)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let service = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(shared.respond(remote, request).await) }
-    });
-    let served = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "a connection of the admin port broke");
-    }
+/// One connection.
+struct Talk {
+    remote: SocketAddr,
+    shared: Arc<Shared>,
+    conversation: Arc<Conversation>,
 }
 
-impl Shared {
-    async fn respond(
-        &self,
-        remote: SocketAddr,
-        request: Request<Incoming>,
-    ) -> Response<Full<Bytes>> {
-        let (parts, body) = request.into_parts();
-        let found = routes::find(&parts.method, parts.uri.path());
-        let allow = match &found {
-            Err(error) => error.allow.clone(),
-            Ok(_) => None,
-        };
-        let answered = match found {
-            Ok((route, values)) => self.run(remote, &parts, body, route, values).await,
-            Err(error) => {
-                let browser = self.guard.read().admit(Access::Open, &parts.headers);
-                Err(browser.err().unwrap_or(error.error))
+impl Talk {
+    async fn converse<S>(self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { remote, shared, conversation } = self;
+        let service = service_fn(move |request| {
+            let (shared, conversation) = (Arc::clone(&shared), Arc::clone(&conversation));
+            async move {
+                conversation.begin();
+                let response = shared.respond(remote, &conversation, request).await;
+                conversation.end();
+                Ok::<_, Infallible>(response)
             }
-        };
-        let mut response = match answered {
-            Ok(answer) => answer.response(),
-            Err(error) => refusal(&error),
-        };
-        if let Some(allow) = allow.and_then(|allow| HeaderValue::from_str(&allow).ok()) {
-            response.headers_mut().insert(header::ALLOW, allow);
+        });
+        let served = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
+        if let Err(error) = served {
+            tracing::debug!(%error, "a connection of the admin port broke");
         }
-        let headers = response.headers_mut();
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        let no_sniff = HeaderValue::from_static("nosniff");
-        headers.insert(header::X_CONTENT_TYPE_OPTIONS, no_sniff);
-        response
     }
-
-    async fn run(
-        &self,
-        remote: SocketAddr,
-        parts: &Parts,
-        body: Incoming,
-        route: &'static Route,
-        values: Vec<String>,
-    ) -> Result<Answer, ApiError> {
-        let role = self.guard.read().admit(route.access, &parts.headers);
-        let mut read = Bytes::new();
-        let answered = match &role {
-            Err(error) => Err(error.clone()),
-            Ok(_) => {
-                let work = async {
-                    let limited = Limited::new(body, MAX_BODY).collect().await;
-                    read = limited.map_err(|error| bad_body(&*error))?.to_bytes();
-                    let asked = Asked { route, values, parts, body: read.clone() };
-                    answer::answer(&*self.control, asked).await
-                };
-                timeout(PATIENCE, work).await.unwrap_or_else(|_| {
-                    let why = format!("it took longer than {} s", PATIENCE.as_secs());
-                    Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", why))
-                })
-            }
-        };
-        if route.access == Access::Write {
-            let result = answered.as_ref().map(|answer| answer.status.as_u16());
-            self.audit.note(&Entry {
-                role: role.ok(),
-                remote,
-                method: &parts.method,
-                path: parts.uri.path(),
-                body: &read,
-                result,
-            });
-        }
-        answered
-    }
-}
-
-fn bad_body(error: &(dyn std::error::Error + 'static)) -> ApiError {
-    if error.is::<http_body_util::LengthLimitError>() {
-        let why = format!("the body is larger than {MAX_BODY} bytes");
-        return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why);
-    }
-    ApiError::new(StatusCode::BAD_REQUEST, "bad_body", format!("the body broke off: {error}"))
-}
-
-fn refusal(error: &ApiError) -> Response<Full<Bytes>> {
-    let mut response = Answer::json(error.status, error.body()).response();
-    if error.status == StatusCode::UNAUTHORIZED {
-        let challenge = HeaderValue::from_static("Bearer realm=\"kvasir-admin\"");
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
-    }
-    if error.status == StatusCode::PAYLOAD_TOO_LARGE {
-        // The rest of the body is not read.
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
 }
 
 /// Whether a method asks for a route's.

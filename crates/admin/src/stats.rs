@@ -3,6 +3,7 @@
 //! They are kept for thirty days and read in memory; a store gets those that changed now and then.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -53,7 +54,8 @@ pub struct Stats(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    entries: BTreeMap<Key, Tally>,
+    /// Shared with whoever adds them up, which is not done under the lock that requests take.
+    entries: BTreeMap<Key, Arc<Tally>>,
     dirty: BTreeSet<Key>,
 }
 
@@ -172,7 +174,7 @@ fn share(part: u64, all: u64) -> f64 {
 impl Stats {
     /// Going on from what was kept.
     pub(crate) fn of(entries: impl IntoIterator<Item = (Key, Tally)>) -> Self {
-        let entries = entries.into_iter().collect();
+        let entries = entries.into_iter().map(|(key, tally)| (key, Arc::new(tally))).collect();
         Self(Mutex::new(Counts { entries, dirty: BTreeSet::new() }))
     }
 
@@ -189,21 +191,26 @@ impl Stats {
                 return;
             }
         }
-        counts.entries.entry(key.clone()).or_default().count(decided);
+        Arc::make_mut(counts.entries.entry(key.clone()).or_default()).count(decided);
         counts.dirty.insert(key);
     }
 
     /// Of one pool, or of all.
     #[must_use]
     pub fn total(&self, pool: Option<&str>) -> Tally {
+        let found = self.found(pool);
+        found.iter().fold(Tally::default(), |all, one| all.and(one))
+    }
+
+    /// As they are now.
+    fn found(&self, pool: Option<&str>) -> Vec<Arc<Tally>> {
         let counts = self.0.lock();
-        let together = |all: Tally, (_, one): (&Key, &Tally)| all.and(one);
         match pool.map(str::to_owned) {
             Some(pool) => {
                 let hours = (pool.clone(), 0)..=(pool, u64::MAX);
-                counts.entries.range(hours).fold(Tally::default(), together)
+                counts.entries.range(hours).map(|(_, one)| Arc::clone(one)).collect()
             }
-            None => counts.entries.iter().fold(Tally::default(), together),
+            None => counts.entries.values().cloned().collect(),
         }
     }
 
@@ -214,11 +221,11 @@ impl Stats {
     }
 
     /// What changed since this was asked last, and the first hour that is kept.
-    pub(crate) fn changed(&self) -> (Vec<(Key, Tally)>, u64) {
+    pub(crate) fn changed(&self) -> (Vec<(Key, Arc<Tally>)>, u64) {
         let mut counts = self.0.lock();
         let dirty = std::mem::take(&mut counts.dirty);
         let found = dirty.into_iter().filter_map(|key| {
-            let tally = counts.entries.get(&key)?.clone();
+            let tally = Arc::clone(counts.entries.get(&key)?);
             Some((key, tally))
         });
         (found.collect(), hour().saturating_sub(KEPT_HOURS))
@@ -283,6 +290,17 @@ mod tests {
         assert!(stats.changed().0.is_empty());
         stats.put_back(changed.into_iter().map(|(key, _)| key));
         assert_eq!(stats.changed().0.len(), 2);
+    }
+
+    #[test]
+    fn what_is_added_up_is_not_held() {
+        let stats = Stats::default();
+        stats.count(&decided("a", "turn", 0));
+        let found = stats.found(None);
+        // Neither waits for the other, and what was found stays as it was.
+        assert!(stats.0.try_lock().is_some());
+        stats.count(&decided("a", "turn", 0));
+        assert_eq!((found[0].requests, stats.total(Some("a")).requests), (1, 2));
     }
 
     #[test]

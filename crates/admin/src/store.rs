@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use kvasir_config::Overlay;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
+use crate::aside::Aside;
 use crate::stats::{Key, Stats, Tally};
 
 /// Changes, as JSON, under one key.
@@ -16,6 +19,7 @@ const FORMS: TableDefinition<'_, &str, u64> = TableDefinition::new("form");
 /// The form that is written.
 const FORM: u64 = 1;
 const OVERLAY: &str = "overlay";
+const ASIDE: &str = "aside";
 const FORM_KEY: &str = "form";
 
 /// A file with changes and counts.
@@ -90,16 +94,21 @@ impl Store {
         }
     }
 
-    /// The changes that were made.
+    /// The changes that were made, and those that were dropped.
     ///
     /// # Errors
     /// When they cannot be read or understood.
-    pub fn overlay(&self) -> Result<Overlay, StoreError> {
+    pub fn changes(&self) -> Result<(Overlay, Aside), StoreError> {
+        let overlay: Overlay = self.changes_at(OVERLAY)?;
+        Ok((overlay.in_present_form(), self.changes_at(ASIDE)?))
+    }
+
+    fn changes_at<T: Default + DeserializeOwned>(&self, key: &str) -> Result<T, StoreError> {
         let bytes = self.read(|read| {
             let table = read.open_table(CHANGES)?;
-            Ok(table.get(OVERLAY)?.map(|bytes| bytes.value().to_vec()))
+            Ok(table.get(key)?.map(|bytes| bytes.value().to_vec()))
         })?;
-        let Some(bytes) = bytes else { return Ok(Overlay::default()) };
+        let Some(bytes) = bytes else { return Ok(T::default()) };
         serde_json::from_slice(&bytes)
             .map_err(|error| damaged(&self.path, &format!("its changes cannot be read: {error}")))
     }
@@ -109,12 +118,29 @@ impl Store {
     /// # Errors
     /// When they cannot be written.
     pub fn keep_overlay(&self, overlay: &Overlay) -> Result<(), StoreError> {
-        let bytes =
-            serde_json::to_vec(overlay).map_err(|error| damaged(&self.path, &error.to_string()))?;
+        let overlay = self.bytes(overlay)?;
         self.write(|write| {
-            write.open_table(CHANGES)?.insert(OVERLAY, bytes.as_slice())?;
+            write.open_table(CHANGES)?.insert(OVERLAY, overlay.as_slice())?;
             Ok(())
         })
+    }
+
+    /// The same with the changes that were dropped.
+    ///
+    /// # Errors
+    /// When they cannot be written: then none of it is.
+    pub fn keep_all(&self, overlay: &Overlay, aside: &Aside) -> Result<(), StoreError> {
+        let (overlay, aside) = (self.bytes(overlay)?, self.bytes(aside)?);
+        self.write(|write| {
+            let mut table = write.open_table(CHANGES)?;
+            table.insert(OVERLAY, overlay.as_slice())?;
+            table.insert(ASIDE, aside.as_slice())?;
+            Ok(())
+        })
+    }
+
+    fn bytes(&self, value: &impl Serialize) -> Result<Vec<u8>, StoreError> {
+        serde_json::to_vec(value).map_err(|error| damaged(&self.path, &error.to_string()))
     }
 
     /// The counts of before; entries that cannot be understood are left out.
@@ -148,7 +174,7 @@ impl Store {
         let written = self.write(|write| {
             let mut table = write.open_table(COUNTS)?;
             for ((pool, hour), tally) in &changed {
-                let bytes = serde_json::to_vec(tally).unwrap_or_default();
+                let bytes = serde_json::to_vec(&**tally).unwrap_or_default();
                 table.insert((*hour, pool.as_str()), bytes.as_slice())?;
             }
             table.retain_in(..(first, ""), |_, _| false)?;

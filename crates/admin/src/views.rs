@@ -4,7 +4,7 @@ mod parity;
 
 use std::sync::Arc;
 
-use kvasir_config::{DEFAULT_TENANT, DisaggregationConfig, EndpointConfig, PoolConfig};
+use kvasir_config::{DEFAULT_TENANT, DisaggregationConfig, EndpointConfig, EngineUrl, PoolConfig};
 use kvasir_fleet::{Endpoint, EndpointView, Fleet, Pool, StreamView};
 use kvasir_inventory::BlockSample;
 use serde_json::{Value, json};
@@ -12,12 +12,14 @@ use serde_json::{Value, json};
 pub(crate) use self::parity::parity;
 use crate::control::State;
 
-/// Host and port of an endpoint that is named by them, by its URL, or by either with `#rank`.
+/// Host and port of an endpoint that is named by them, by its URL, or by either with `#rank`; what can
+/// be none of them stays as it is.
 pub(crate) fn authority_of(name: &str) -> String {
     let name = name.split('#').next().unwrap_or_default();
-    let name =
-        name.strip_prefix("http://").or_else(|| name.strip_prefix("https://")).unwrap_or(name);
-    name.trim_end_matches('/').to_owned()
+    let with_scheme =
+        || if name.contains("://") { name.to_owned() } else { format!("http://{name}") };
+    let url: Result<EngineUrl, String> = with_scheme().parse();
+    url.map_or_else(|_| name.to_owned(), |url| url.authority().to_string())
 }
 
 /// Whether an endpoint is named so.
@@ -44,13 +46,29 @@ pub(crate) fn pool(pool: &Pool, state: &State) -> Value {
         "aliases": config.map_or(&[][..], |config| &config.aliases),
         "policy": pool.policy(),
         "splits": pool.split().is_some(),
+        "warnings": warnings(pool),
         "ready": ready,
         "why_not_ready": (!ready).then(|| pool.why_none(model)),
         "origin": if overlay.made_pool(model) { "admin" } else { "file" },
         "patched": overlay.patched_pool(model),
+        "ignored": overlay.ignored_pool(model),
         "endpoints": endpoints,
         "routing": routing(model, state),
     })
+}
+
+/// What to know of how a pool is made up.
+fn warnings(pool: &Pool) -> Vec<&'static str> {
+    pool.split_state().warning().into_iter().collect()
+}
+
+/// The warnings of all pools, with their names: a change to an engine can concern any.
+pub(crate) fn all_warnings(fleet: &Fleet) -> Vec<String> {
+    let named = |pool: &std::sync::Arc<Pool>| {
+        let model = pool.model().to_owned();
+        warnings(pool).into_iter().map(move |why| format!("pool `{model}`: {why}"))
+    };
+    fleet.pools().iter().flat_map(named).collect()
 }
 
 /// An endpoint as one pool has it.
@@ -112,6 +130,7 @@ pub(crate) fn endpoint(pool: &Pool, endpoint: &Endpoint, state: &State) -> Value
         },
         "origin": if made { "admin" } else { "file" },
         "patched": overlay.patched_endpoint(model, authority.as_str()),
+        "ignored": overlay.ignored_endpoint(model, authority.as_str()),
     })
 }
 
@@ -216,8 +235,17 @@ mod tests {
 
     #[test]
     fn endpoints_are_named_in_several_ways() {
-        for name in ["h:80", "http://h:80", "https://h:80/", "h:80#1", "http://h:80#1"] {
+        for name in [
+            "h:80",
+            "http://h:80",
+            "https://h:80/",
+            "h:80#1",
+            "http://h:80#1",
+            "HTTP://H:80",
+            "http://h:080",
+        ] {
             assert_eq!(authority_of(name), "h:80", "{name}");
         }
+        assert_eq!(authority_of("no engine"), "no engine");
     }
 }

@@ -52,6 +52,8 @@ pub enum PairPlan {
     Unified,
     /// A decode endpoint computes the prompt: no prefill endpoint can.
     NoPrefill,
+    /// A decode endpoint does all of it: the request is one that is not split.
+    NotSplit,
 }
 
 /// How the decode endpoint of a pair is chosen.
@@ -89,6 +91,23 @@ impl Pairing {
     pub(crate) fn decode_computes(&self) -> bool {
         !(self.fetch_only && self.legs == Legs::Any)
     }
+
+    /// The plan by which a decode endpoint does all of it.
+    pub(crate) fn alone(&self, has_prefill: bool) -> PairPlan {
+        match self.legs {
+            Legs::Whole => PairPlan::NotSplit,
+            _ if has_prefill => PairPlan::DecodeHolds,
+            _ => PairPlan::NoPrefill,
+        }
+    }
+
+    /// How the endpoint that answers for another is chosen, under policies that have no costs.
+    pub(crate) fn by_load(&self) -> PairSelect {
+        match self.select {
+            PairSelect::E4 => PairSelect::E4,
+            PairSelect::Cost | PairSelect::LeastLoad => PairSelect::LeastLoad,
+        }
+    }
 }
 
 /// What is asked for of one request.
@@ -113,6 +132,8 @@ pub struct Paired {
     pub index: usize,
     /// Who computes the prompt, where that is another.
     pub prefill: Option<usize>,
+    /// How the one that answers was chosen, where it only answers.
+    pub decode_by: Option<PairSelect>,
     /// Why.
     pub reason: Reason,
     /// What was special about it, in the policy's own words; empty for nothing.
@@ -154,6 +175,18 @@ impl Role {
     }
 }
 
+impl PairSelect {
+    /// The word used in configuration, headers and logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cost => "cost",
+            Self::LeastLoad => "least_load",
+            Self::E4 => "e4",
+        }
+    }
+}
+
 impl PairPlan {
     /// The word used in headers, metrics and logs.
     #[must_use]
@@ -163,6 +196,7 @@ impl PairPlan {
             Self::DecodeHolds => "decode_holds",
             Self::Unified => "unified",
             Self::NoPrefill => "no_prefill",
+            Self::NotSplit => "not_split",
         }
     }
 }

@@ -15,7 +15,7 @@ use kvasir_kv_hash::BlockKey;
 use serde::{Deserialize, Serialize};
 
 pub use self::endpoint::{EndpointRecord, OverlapRecord};
-pub use self::pair::CutRecord;
+pub use self::pair::{CutRecord, DecodeLoad, Named, PairRecord};
 pub use self::replay::{Differs, Memory, Replay, ReplayError};
 pub use self::what_if::{Expected, WhatIf, WhatIfFound};
 use crate::exclusion::Exclusion;

@@ -14,7 +14,7 @@ use self::stages::{Narrowing, apply};
 use crate::choice::{Choice, Reason};
 use crate::exclusion::Exclusion;
 use crate::miss::Miss;
-use crate::pair::{Cut, PairPlan, Pairing};
+use crate::pair::{Cut, PairPlan, PairSelect, Pairing};
 use crate::policies::latency_cost;
 use crate::policy::{Moment, Outcome, Policy};
 use crate::query::{Needs, Query};
@@ -87,6 +87,8 @@ pub struct Decision {
     pub plan: Option<PairPlan>,
     /// The place of the endpoint that computes the prompt, where `index` only answers.
     pub prefill: Option<usize>,
+    /// How `index` was chosen, where it only answers: not by the policy, but where that has costs.
+    pub decode_by: Option<PairSelect>,
 }
 
 impl Decision {
@@ -231,6 +233,7 @@ impl Selection {
             shadow,
             plan: None,
             prefill: None,
+            decode_by: None,
         })
     }
 

@@ -24,26 +24,34 @@ use crate::sticky::{Pins, StickyOptions};
 #[serde(remote = "Self", tag = "name", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PolicySpec {
     /// [`Latency`].
+    #[serde(deserialize_with = "no_options")]
     Latency,
     /// [`Ttft`].
+    #[serde(deserialize_with = "no_options")]
     Ttft,
     /// [`PreciseCacheAware`].
     PreciseCacheAware(PreciseOptions),
     /// [`PrecisePipeline`].
+    #[serde(deserialize_with = "no_options")]
     PrecisePipeline,
     /// [`CacheAware`].
     CacheAware(CacheAwareOptions),
     /// [`LmcacheAware`].
+    #[serde(deserialize_with = "no_options")]
     LmcacheAware,
     /// [`LeastLoad`].
     LeastLoad(LeastLoad),
     /// [`PowerOfTwo`].
+    #[serde(deserialize_with = "no_options")]
     PowerOfTwo,
     /// [`RoundRobin`].
+    #[serde(deserialize_with = "no_options")]
     RoundRobin,
     /// [`Weighted`].
+    #[serde(deserialize_with = "no_options")]
     Weighted,
     /// [`Random`].
+    #[serde(deserialize_with = "no_options")]
     Random,
     /// [`ConsistentHash`].
     ConsistentHash(ConsistentHash),
@@ -201,6 +209,15 @@ impl<'de> Deserialize<'de> for PolicySpec {
 
         deserializer.deserialize_any(NameOrMap)
     }
+}
+
+/// A policy without options takes none.
+fn no_options<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct NoOptions {}
+
+    NoOptions::deserialize(deserializer).map(|NoOptions {}| ())
 }
 
 // === impl SelectionSpec ===

@@ -8,8 +8,8 @@ use kvasir_balance::record::{
     DecisionRecord, Line, Made, Memory, OutcomeRecord, Replay, ReplayError, Start, WhatIf,
 };
 use kvasir_balance::{
-    Blind, Candidate, Cut, DEFAULT_TRANSFER_RATE, EndpointId, Exclusion, Load, Members, Moment,
-    Outcome, PairSelect, Pairing, PolicyKind, Prefix, Query, Rng, Role, SelectionSpec,
+    Blind, Candidate, Cut, DEFAULT_TRANSFER_RATE, EndpointId, Exclusion, Legs, Load, Members,
+    Moment, Outcome, PairSelect, Pairing, PolicyKind, Prefix, Query, Rng, Role, SelectionSpec,
     StickyOptions,
 };
 use kvasir_inventory::{Overlap, Tier, Trust};
@@ -233,6 +233,18 @@ fn a_record_says_what_was_known_and_why() {
     assert!(chosen["expected_ttft_s"].as_f64() > Some(0.0) && chosen["overlap"]["device"].is_u64());
     assert!(second["score"].is_f64());
     assert!(lines.iter().any(|line| line.contains(r#""exclusion":"draining""#)));
+}
+
+#[test]
+fn what_was_not_split_is_as_it_was_called_once() {
+    let spec = SelectionSpec::default();
+    let lines = log_by(&spec, 5, Some(Pairing { legs: Legs::Whole, ..Pairing::default() }));
+    let old: Vec<_> =
+        lines.iter().map(|l| l.replace(r#""not_split""#, r#""no_prefill""#)).collect();
+    assert_ne!(lines, old);
+    for lines in [lines, old] {
+        assert_eq!(play(&mut Replay::default(), &lines), 0);
+    }
 }
 
 #[test]

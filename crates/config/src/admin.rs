@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::Wrong;
+use crate::listen_address::ListenAddress;
 use crate::listener::ListenerTls;
 use crate::secret::{Secret, SecretSource, Sources};
 
@@ -14,7 +15,7 @@ use crate::secret::{Secret, SecretSource, Sources};
 #[serde(default, deny_unknown_fields)]
 pub struct AdminConfig {
     /// Where it listens. Default `127.0.0.1:8081`.
-    pub listen: SocketAddr,
+    pub listen: ListenAddress,
     /// The bearer token for reading, one of three. On a loopback address reading is open without one.
     pub read_token: Option<Secret>,
     /// The environment variable that holds it.
@@ -38,7 +39,7 @@ pub struct AdminConfig {
 impl Default for AdminConfig {
     fn default() -> Self {
         Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 8081)),
+            listen: SocketAddr::from(([127, 0, 0, 1], 8081)).into(),
             read_token: None,
             read_token_env: None,
             read_token_file: None,
@@ -68,7 +69,7 @@ impl AdminConfig {
     /// Whether it can be reached from other machines.
     #[must_use]
     pub fn is_exposed(&self) -> bool {
-        !self.listen.ip().to_canonical().is_loopback()
+        !self.listen.is_loopback()
     }
 
     fn read_sources(&self) -> Sources<'_, Secret> {

@@ -99,7 +99,7 @@ impl AdmissionConfig {
             ("endpoint.max_requests", self.endpoint.max_requests),
         ] {
             if value.is_some_and(|value| !(1..=MOST_REQUESTS).contains(&value)) {
-                return fail(key, format!("must be 1 to {MOST_REQUESTS}"));
+                return fail(key, format!("must be from 1 to {MOST_REQUESTS}"));
             }
         }
         for (key, value) in [
@@ -107,20 +107,20 @@ impl AdmissionConfig {
             ("endpoint.max_prefill_tokens", self.endpoint.max_prefill_tokens),
         ] {
             if value.is_some_and(|value| !(1..=MOST_TOKENS).contains(&value)) {
-                return fail(key, format!("must be 1 to {MOST_TOKENS}"));
+                return fail(key, format!("must be from 1 to {MOST_TOKENS}"));
             }
         }
         if self.endpoint.max_kv_usage.is_some_and(|most| !(most > 0.0 && most <= 1.0)) {
             return fail("endpoint.max_kv_usage", "must be above 0 and at most 1".to_owned());
         }
         if self.queue.places > MOST_PLACES {
-            return fail("queue.places", format!("must be 0 to {MOST_PLACES}"));
+            return fail("queue.places", format!("must be from 0 to {MOST_PLACES}"));
         }
         if !(1..=HOUR_MS).contains(&self.queue.max_wait_ms) {
-            return fail("queue.max_wait_ms", format!("must be 1 to {HOUR_MS} (an hour)"));
+            return fail("queue.max_wait_ms", format!("must be from 1 to {HOUR_MS} (an hour)"));
         }
         if self.hold_ms > HOUR_MS {
-            return fail("hold_ms", format!("must be 0 to {HOUR_MS} (an hour)"));
+            return fail("hold_ms", format!("must be from 0 to {HOUR_MS} (an hour)"));
         }
         if self.hold_ms > 0 && self.queue.places == 0 {
             return fail("hold_ms", "who is held waits in the queue: `queue.places`".to_owned());

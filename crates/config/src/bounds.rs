@@ -42,7 +42,7 @@ pub(crate) fn within<T: PartialOrd + std::fmt::Display>(
     if value >= least && value <= most {
         return Ok(());
     }
-    Err((key.to_owned(), format!("must be {least} to {most}")))
+    Err((key.to_owned(), format!("must be from {least} to {most}")))
 }
 
 /// The numbers of how an endpoint is selected, by the keys of a pool.
@@ -124,6 +124,6 @@ fn check_precise(key: impl Fn(&str) -> String, options: &PreciseOptions) -> Resu
 
 fn check_sticky(key: impl Fn(&str) -> String, options: StickyOptions) -> Result<(), Wrong> {
     let StickyOptions { idle_s, capacity } = options;
-    within(&key("idle_s"), &idle_s, &0, &MONTH_S)?;
-    within(&key("capacity"), &capacity, &0, &MOST_CONVERSATIONS)
+    within(&key("idle_s"), &idle_s, &1, &MONTH_S)?;
+    within(&key("capacity"), &capacity, &1, &MOST_CONVERSATIONS)
 }

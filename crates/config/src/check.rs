@@ -63,10 +63,11 @@ impl Config {
         self.check_controller()?;
         self.retries.check().map_err(at("retries"))?;
         self.health.check().map_err(at("health"))?;
+        if self.log.level.as_ref().is_some_and(|level| level.trim().is_empty()) {
+            return Err(("log.level".to_owned(), "must not be empty".to_owned()));
+        }
         for (i, path) in self.forward_paths.iter().enumerate() {
-            if !path.starts_with('/') {
-                return Err((format!("forward_paths[{i}]"), "must begin with `/`".to_owned()));
-            }
+            check_path(path).map_err(|why| (format!("forward_paths[{i}]"), why.to_owned()))?;
         }
         self.check_pools()
     }
@@ -102,6 +103,22 @@ impl Config {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether it is a path, exact or a prefix that ends in `*`.
+fn check_path(path: &str) -> Result<(), &'static str> {
+    let exact = path.strip_suffix('*').unwrap_or(path);
+    match path {
+        _ if !path.starts_with('/') => Err("must begin with `/`"),
+        _ if exact.contains('*') => {
+            Err("`*` may stand at the end only: what precedes it is a prefix")
+        }
+        _ if exact.contains(['?', '#']) => Err("is a path, without `?` and `#`"),
+        _ if exact.contains(|c: char| c.is_whitespace() || c.is_control()) => {
+            Err("must have no white space")
+        }
+        _ => Ok(()),
     }
 }
 

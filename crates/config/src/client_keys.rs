@@ -42,20 +42,24 @@ impl ClientKeySource<'_> {
     /// The keys, from where they are.
     ///
     /// # Errors
-    /// When the variable is not set, the file cannot be read, there is no key, or one is none. The
-    /// message says where and shows no key.
-    pub fn read_all(&self) -> Result<Vec<Secret>, String> {
+    /// When the variable is not set, the file cannot be read, there is no key, or one is none: the key
+    /// of the configuration, and what is wrong with it. The message shows no key.
+    pub fn read_all(&self) -> Result<Vec<Secret>, (String, String)> {
         if let Self::Given(keys) = self {
             return Ok(keys.to_vec());
         }
-        let (place, text) = self.read_text(KEY)?;
-        let is_file = matches!(self, Self::File(_));
-        let found = if is_file { of_lines(&text) } else { of_words(&text) };
+        let text = self.read_text(KEY)?;
+        let found = match self {
+            Self::File(_) => of_lines(&text),
+            Self::Given(_) | Self::Env(_) => of_words(&text),
+        };
         check_keys(found.iter().map(|(_, key)| *key)).map_err(|(bad, why)| {
-            match bad.and_then(|bad| found.get(bad)) {
-                Some((line, _)) if is_file => format!("{place}:{line}: {why}"),
-                Some((number, _)) => format!("{place}: key {number}: {why}"),
-                None => format!("{place}: {why}"),
+            match (self, bad.and_then(|bad| found.get(bad))) {
+                (Self::File(path), Some((line, _))) => {
+                    (format!("{KEY}_file"), format!("{}:{line}: {why}", path.display()))
+                }
+                (_, Some((number, _))) => self.wrong(KEY, &format!("key {number}: {why}")),
+                (_, None) => self.wrong(KEY, &why),
             }
         })?;
         Ok(found.into_iter().map(|(_, key)| Secret::new(key.to_owned())).collect())

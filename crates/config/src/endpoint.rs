@@ -97,7 +97,8 @@ fn full() -> u32 {
     100
 }
 
-/// An engine's base URL: scheme `http` or `https`, a host, an optional port, nothing else.
+/// An engine's base URL: scheme `http` or `https`, a host, an optional port, nothing else. However it is
+/// written, one engine is one text: host in small letters, the port without zeros in front.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EngineUrl {
     https: bool,
@@ -133,6 +134,9 @@ impl FromStr for EngineUrl {
         let problem = |why: &str| {
             format!("`{text}` is not an engine URL (http://host:port or https://host:port): {why}")
         };
+        if text.contains('#') {
+            return Err(problem("it must have no `#`; the rank of a URL is the key `rank`"));
+        }
         let uri: http::Uri = text.parse().map_err(|e| problem(&format!("{e}")))?;
         let https = match uri.scheme_str() {
             Some("http") => false,
@@ -150,7 +154,11 @@ impl FromStr for EngineUrl {
         if authority.as_str() != authority.host() && authority.port_u16().is_none() {
             return Err(problem("the port is no number up to 65535"));
         }
-        Ok(Self { https, authority: authority.clone() })
+        let host = authority.host().to_ascii_lowercase();
+        let plain =
+            authority.port_u16().map_or_else(|| host.clone(), |port| format!("{host}:{port}"));
+        let authority = plain.parse().map_err(|error| problem(&format!("{error}")))?;
+        Ok(Self { https, authority })
     }
 }
 
@@ -235,14 +243,14 @@ impl EndpointConfig {
             return fail("events", "is needed where `replay` or `bind` is given");
         }
         if self.weight > MAX_WEIGHT {
-            return fail("weight", &format!("must be 0 to {MAX_WEIGHT}"));
+            return fail("weight", &format!("must be from 0 to {MAX_WEIGHT}"));
         }
         if self.group.as_deref().is_some_and(|group| !is_group(group)) {
             let why = format!("must be 1 to {MAX_GROUP_BYTES} letters, digits or any of `-_.`");
             return fail("group", &why);
         }
         if self.bootstrap_port == Some(0) {
-            return fail("bootstrap_port", "must be 1 to 65535");
+            return fail("bootstrap_port", "must be from 1 to 65535");
         }
         if let Some(Err(why)) = self.bootstrap_host.as_deref().map(check_host) {
             return fail("bootstrap_host", why);

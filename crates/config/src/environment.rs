@@ -106,9 +106,27 @@ impl Config {
     }
 }
 
-/// A value of a type that says itself what is wrong.
-fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|error| format!("`{text}`: {error}"))
+/// A whole number.
+fn parsed<T: Whole>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 to {}", T::MOST))
+}
+
+/// A type of whole numbers.
+trait Whole: std::str::FromStr {
+    /// The largest one.
+    const MOST: u64;
+}
+
+impl Whole for u32 {
+    const MOST: u64 = u32::MAX as u64;
+}
+
+impl Whole for u64 {
+    const MOST: u64 = u64::MAX;
+}
+
+impl Whole for usize {
+    const MOST: u64 = usize::MAX as u64;
 }
 
 /// One of these words.

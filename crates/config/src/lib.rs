@@ -25,9 +25,11 @@ mod error;
 mod fixed;
 mod identity;
 mod inventory;
+mod listen_address;
 mod listener;
 mod model;
 mod overlay;
+mod places;
 mod pool;
 mod resilience;
 mod rolter;
@@ -37,6 +39,7 @@ mod shown;
 mod suggest;
 mod timeouts;
 mod tracing;
+mod yaml;
 
 pub use self::admin::AdminConfig;
 pub use self::admission::{AdmissionConfig, EndpointAdmission, QueueConfig};
@@ -51,16 +54,18 @@ pub use self::environment::{CONFIG_VARIABLE, Taken, VARIABLES, Variable};
 pub use self::error::ConfigError;
 pub use self::identity::{BlockIdentity, EngineHashing, HashAlgorithm};
 pub use self::inventory::InventoryConfig;
+pub use self::listen_address::ListenAddress;
 pub use self::listener::{ForwardedHeaders, ListenerConfig, ListenerTls};
 pub use self::model::{Config, LogConfig, LogFormat};
 pub use self::overlay::{
-    Change, DEFAULT_TENANT, Dropped, ENDPOINT_KEYS, Overlay, POOL_KEYS, Patch, Refused, RefusedFor,
-    Routing, RoutingMode,
+    Change, DEFAULT_TENANT, Dropped, ENDPOINT_KEYS, Fitted, Overlay, POOL_KEYS, Patch, Refused,
+    RefusedFor, Routing, RoutingMode,
 };
 pub use self::pool::{PoolConfig, TokenParity};
 pub use self::resilience::{HealthConfig, RetriesConfig};
 pub use self::schema::SCHEMA;
 pub use self::secret::{Secret, SecretSource};
 pub use self::shown::shown;
+pub use self::suggest::hint;
 pub use self::timeouts::{PoolTimeouts, TimeoutsConfig};
 pub use self::tracing::{OtlpEndpoint, TracingConfig};

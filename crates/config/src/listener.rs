@@ -104,7 +104,7 @@ fn within<T: Copy + PartialOrd + std::fmt::Display, E: de::Error>(
     most: T,
 ) -> Result<T, E> {
     if value < least || value > most {
-        return Err(E::custom(format!("{value} is not from {least} to {most}")));
+        return Err(E::custom(format!("must be from {least} to {most}")));
     }
     Ok(value)
 }

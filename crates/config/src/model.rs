@@ -10,23 +10,24 @@ use crate::admin::AdminConfig;
 use crate::bounds::Wrong;
 use crate::controller::ControllerConfig;
 use crate::decision_log::DecisionLogConfig;
-use crate::error::ConfigError;
+use crate::error::{ConfigError, bounded};
 use crate::inventory::InventoryConfig;
+use crate::listen_address::ListenAddress;
 use crate::listener::ListenerConfig;
 use crate::pool::PoolConfig;
 use crate::resilience::{HealthConfig, RetriesConfig};
 use crate::secret::{Secret, SecretSource, Sources};
 use crate::shown::shown;
-use crate::suggest;
 use crate::timeouts::TimeoutsConfig;
 use crate::tracing::TracingConfig;
+use crate::yaml;
 
 /// Everything a gateway is told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Where clients connect. Default `127.0.0.1:8080`.
-    pub listen: SocketAddr,
+    pub listen: ListenAddress,
     /// How they are served.
     pub listener: ListenerConfig,
     /// The API keys that clients must show, one of three. Everybody is let in by default.
@@ -108,7 +109,7 @@ pub enum LogFormat {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            listen: SocketAddr::from(([127, 0, 0, 1], 8080)).into(),
             listener: ListenerConfig::default(),
             api_keys: None,
             api_keys_env: None,
@@ -162,8 +163,8 @@ impl Config {
     /// # Errors
     /// When the text is not YAML, a key is unknown, or a value is not allowed.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
-        let config: Self = serde_saphyr::from_str(text).map_err(|e| syntax(file, &e))?;
-        config.verify(file)?;
+        let config: Self = serde_saphyr::from_str(text).map_err(|e| yaml::wrong(file, text, &e))?;
+        config.check().map_err(|(key, why)| ConfigError::of_key(file, text, key, why))?;
         Ok(config)
     }
 
@@ -175,8 +176,9 @@ impl Config {
     pub fn verify(&self, source: &str) -> Result<(), ConfigError> {
         self.check().map_err(|(key, message)| ConfigError::Meaning {
             file: source.to_owned(),
+            place: None,
             key,
-            message,
+            message: bounded(message),
         })
     }
 
@@ -226,23 +228,4 @@ impl Config {
     pub fn shutdown_delay(&self) -> Duration {
         Duration::from_secs(self.shutdown_delay_s)
     }
-}
-
-fn syntax(file: &str, error: &serde_saphyr::Error) -> ConfigError {
-    let (line, column) = error.location().map_or((0, 0), |at| (at.line(), at.column()));
-    let bare = error.without_snippet();
-    let message = match bare {
-        serde_saphyr::Error::SerdeUnknownField { field, expected, .. } => {
-            suggest::unknown("field", field, expected)
-        }
-        serde_saphyr::Error::SerdeUnknownVariant { variant, expected, .. } => {
-            suggest::unknown("variant", variant, expected)
-        }
-        _ => {
-            // The place is said once, in front.
-            let text = bare.to_string();
-            suggest::with_hint(text.split(" at line ").next().unwrap_or_default())
-        }
-    };
-    ConfigError::Syntax { file: file.to_owned(), line, column, message }
 }

@@ -181,8 +181,8 @@ impl PoolConfig {
     /// The key for the engines, from wherever it is kept.
     ///
     /// # Errors
-    /// When the variable is not set or the file cannot be read; the message says which.
-    pub fn resolve_api_key(&self) -> Result<Option<Secret>, String> {
+    /// When the variable is not set or the file cannot be read: the pool's key, and what is wrong with it.
+    pub fn resolve_api_key(&self) -> Result<Option<Secret>, (String, String)> {
         let source = self.api_key_sources().source();
         source.map(|source| SecretSource::read(source, API_KEY)).transpose()
     }
@@ -218,6 +218,9 @@ impl PoolConfig {
         }
         if self.endpoints.is_empty() {
             return fail("endpoints", "at least one endpoint is needed");
+        }
+        if self.tokenizer_dir.as_ref().is_some_and(|dir| dir.as_os_str().is_empty()) {
+            return fail("tokenizer_dir", "must not be empty");
         }
         self.api_key_sources().check()?;
         SessionSource::check(&self.sessions).map_err(|(place, why)| {

@@ -1,8 +1,10 @@
 //! Values that must not be printed, and where they are kept.
 
+use std::env::VarError;
 use std::fmt;
 use std::path::Path;
 
+use kvasir_files::read_small_file;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::bounds::Wrong;
@@ -15,6 +17,8 @@ const MOST_KEYS: usize = 1024;
 /// Shorter ones can be guessed by trying.
 const LEAST_BYTES: usize = 8;
 const MOST_BYTES: usize = 512;
+/// The largest file of secrets: as many keys as there may be, with a remark at each.
+const MOST_FILE_BYTES: usize = 1 << 20;
 
 /// A secret text: it never shows itself in logs, errors, or a configuration that is written out.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
@@ -81,13 +85,20 @@ impl<'a, T: ?Sized> Sources<'a, T> {
         self.given.map(SecretSource::Given).or_else(env).or_else(file)
     }
 
-    /// Whether at most one is given.
+    /// Whether at most one is given, and names something.
     pub(crate) fn check(&self) -> Result<(), Wrong> {
+        let key = self.key;
+        let empty = "must not be empty".to_owned();
+        if self.env.is_some_and(str::is_empty) {
+            return Err((format!("{key}_env"), empty));
+        }
+        if self.file.is_some_and(|path| path.as_os_str().is_empty()) {
+            return Err((format!("{key}_file"), empty));
+        }
         let given = [self.given.is_some(), self.env.is_some(), self.file.is_some()];
         if given.into_iter().filter(|given| *given).count() <= 1 {
             return Ok(());
         }
-        let key = self.key;
         Err((key.to_owned(), format!("give one of `{key}`, `{key}_env`, `{key}_file`")))
     }
 }
@@ -114,14 +125,11 @@ impl SecretSource<'_> {
     /// a variable or file is none of it.
     ///
     /// # Errors
-    /// When the variable is not set or the file cannot be read: the message says which.
-    pub fn read(self, key: &str) -> Result<Secret, String> {
+    /// When the variable is not set or the file cannot be read: the key, and what is wrong with it.
+    pub fn read(self, key: &str) -> Result<Secret, (String, String)> {
         match self {
             Self::Given(secret) => Ok(secret.clone()),
-            Self::Env(_) | Self::File(_) => {
-                let (_, text) = self.read_text(key)?;
-                Ok(Secret::new(text.trim().to_owned()))
-            }
+            Self::Env(_) | Self::File(_) => Ok(Secret::new(self.read_text(key)?.trim().to_owned())),
         }
     }
 
@@ -130,34 +138,36 @@ impl SecretSource<'_> {
     /// # Errors
     /// As [`read`](Self::read), and when it is too short, too long, or not plain ASCII. The message
     /// shows nothing of it.
-    pub fn read_token(self, key: &str) -> Result<Secret, String> {
+    pub fn read_token(self, key: &str) -> Result<Secret, (String, String)> {
         let secret = self.read(key)?;
-        check_key(secret.expose()).map_err(|why| format!("{}: {why}", self.place(key)))?;
+        check_key(secret.expose()).map_err(|why| self.wrong(key, &why))?;
         Ok(secret)
     }
 }
 
 impl<T: ?Sized> SecretSource<'_, T> {
-    /// Where it is, for people.
-    pub(crate) fn place(&self, key: &str) -> String {
+    /// The key it is under, and what is wrong with what was found there.
+    pub(crate) fn wrong(&self, key: &str, why: &str) -> Wrong {
         match self {
-            Self::Given(_) => key.to_owned(),
-            Self::Env(name) => format!("{key}_env: {name}"),
-            Self::File(path) => format!("{key}_file: {}", path.display()),
+            Self::Given(_) => (key.to_owned(), why.to_owned()),
+            Self::Env(name) => (format!("{key}_env"), format!("`{name}`: {why}")),
+            Self::File(path) => (format!("{key}_file"), format!("{}: {why}", path.display())),
         }
     }
 
-    /// The text of the variable or file, and where that is.
-    pub(crate) fn read_text(&self, key: &str) -> Result<(String, String), String> {
-        let place = self.place(key);
-        let read = match self {
+    /// The text of the variable or file.
+    pub(crate) fn read_text(&self, key: &str) -> Result<String, Wrong> {
+        match self {
             Self::Given(_) => Ok(String::new()),
-            Self::Env(name) => std::env::var(name).map_err(|error| error.to_string()),
-            Self::File(path) => std::fs::read_to_string(path).map_err(|error| error.to_string()),
-        };
-        match read {
-            Ok(text) => Ok((place, text)),
-            Err(why) => Err(format!("{place}: {why}")),
+            Self::Env(name) => std::env::var(name).map_err(|error| match error {
+                VarError::NotPresent => self.wrong(key, "there is no such environment variable"),
+                VarError::NotUnicode(_) => self.wrong(key, "the variable is not UTF-8"),
+            }),
+            Self::File(path) => {
+                let bytes = read_small_file(path, MOST_FILE_BYTES);
+                let text = |bytes| String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned());
+                bytes.and_then(text).map_err(|why| self.wrong(key, &why))
+            }
         }
     }
 }
@@ -201,16 +211,16 @@ mod tests {
     #[test]
     fn a_token_from_elsewhere_is_checked_and_not_shown() {
         let missing = SecretSource::Env("KVASIR_TEST_NOT_SET").read_token("admin.read_token");
-        let missing = missing.unwrap_err();
-        assert!(missing.starts_with("admin.read_token_env: KVASIR_TEST_NOT_SET: "), "{missing}");
+        let wanted = "`KVASIR_TEST_NOT_SET`: there is no such environment variable";
+        assert_eq!(missing.unwrap_err(), ("admin.read_token_env".to_owned(), wanted.to_owned()));
         let file = std::env::temp_dir().join(format!("kvasir-token-{}", std::process::id()));
         std::fs::write(&file, "  sound-token\n").unwrap();
         let read = SecretSource::<Secret>::File(&file).read_token("x").unwrap();
         assert_eq!(read.expose(), "sound-token");
         std::fs::write(&file, "two tokens\n").unwrap();
-        let why = SecretSource::<Secret>::File(&file).read_token("x").unwrap_err();
+        let (key, why) = SecretSource::<Secret>::File(&file).read_token("x").unwrap_err();
         std::fs::remove_file(&file).unwrap();
-        assert!(why.starts_with("x_file: ") && why.contains("a key has 8 to 512"), "{why}");
+        assert!(key == "x_file" && why.contains(": a key has 8 to 512"), "{why}");
         assert!(!why.contains("two tokens"), "{why}");
     }
 }

@@ -13,7 +13,8 @@ pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) 
 }
 
 /// `, did you mean …?` with what follows, or nothing.
-pub(crate) fn hint<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+#[must_use]
+pub fn hint<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     nearest(word, names).map(|name| format!(", did you mean `{name}`?")).unwrap_or_default()
 }
 

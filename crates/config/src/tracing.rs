@@ -124,7 +124,7 @@ fn ratio<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let ratio = f64::deserialize(deserializer)?;
     // Not a number is in no range.
     if !(0.0..=1.0).contains(&ratio) {
-        return Err(de::Error::custom(format!("{ratio} is not from 0 to 1")));
+        return Err(de::Error::custom("must be from 0 to 1"));
     }
     Ok(ratio)
 }
@@ -171,9 +171,9 @@ mod tests {
             ("{otlp_endpoint: 'grpc://c:4317'}".to_owned(), "scheme `grpc` is not supported"),
             ("{otlp_endpoint: 'http://u:secret@c'}".to_owned(), "has no user"),
             ("{otlp_endpoint: 'http://c:99999'}".to_owned(), "is not a collector's URL"),
-            (at("sample_ratio: 1.01"), "1.01 is not from 0 to 1"),
-            (at("sample_ratio: -0.1"), "-0.1 is not from 0 to 1"),
-            (at("sample_ratio: .nan"), "is not from 0 to 1"),
+            (at("sample_ratio: 1.01"), "must be from 0 to 1"),
+            (at("sample_ratio: -0.1"), "must be from 0 to 1"),
+            (at("sample_ratio: .nan"), "must be from 0 to 1"),
             (at("service_name: ''"), "from 1 to 255 bytes"),
             (at("protocol: grpc"), "protocol"),
         ] {

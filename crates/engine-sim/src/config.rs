@@ -81,7 +81,8 @@ impl EngineConfig {
 
 /// Bounds of the tables: 16 million blocks are 500 TB of KV cache of a small model.
 const MAX_BLOCKS: usize = 1 << 24;
-const MAX_BLOCK_SIZE: usize = 1 << 16;
+/// The most tokens of a block.
+pub const MAX_BLOCK_SIZE: usize = 1 << 16;
 
 impl Default for EngineConfig {
     /// A model of 8 billion parameters on a mid-size GPU: 160,000 tokens of cache in blocks of 16.
@@ -104,11 +105,15 @@ impl Default for EngineConfig {
     }
 }
 
+fn range(least: usize, most: usize) -> String {
+    if most == usize::MAX { format!("at least {least}") } else { format!("from {least} to {most}") }
+}
+
 /// Why an engine cannot be started so.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// A number out of its range.
-    #[error("{name} is {value}; it must be from {least} to {most}")]
+    #[error("{name} is {value}: must be {}", range(*least, *most))]
     OutOfRange {
         /// The field.
         name: &'static str,

@@ -64,7 +64,7 @@ mod timing;
 mod tokens;
 
 pub use self::block_hash::BlockHash;
-pub use self::config::{ConfigError, EngineConfig};
+pub use self::config::{ConfigError, EngineConfig, MAX_BLOCK_SIZE};
 pub use self::engine::{Engine, Output, StepOutcome};
 pub use self::events::{BlockRemoved, BlockStored, Event, EventFormat, ExtraKey, HashForm};
 pub use self::hashing::{Hashing, OpaqueHashing};

@@ -137,55 +137,26 @@ impl Scheduler {
 
     /// Admits the first waiting request; false if there is none or no room for it.
     fn admit_next(&mut self, pool: &mut BlockPool, hasher: &Hasher, plan: &mut Plan) -> bool {
-        let Some(sequence) = self.waiting.front_mut() else { return false };
-        let length = sequence.tokens.len();
-        let lookup = self.caching && !sequence.skip_cache_read;
-        self.hits.clear();
-        if lookup {
-            // The last token is always computed: its logits are needed.
-            let most = (length - 1) / self.block_size;
-            let hashes = sequence.hash_blocks(hasher, self.block_size).iter().take(most);
-            self.hits.extend(hashes.map_while(|hash| pool.lookup(hash)));
-        }
-        let hit_tokens = self.hits.len() * self.block_size;
-        let counts = &mut self.counts;
-        let mut count = || {
-            if lookup && sequence.preemptions == 0 {
-                counts.prefix_queries += length as u64;
-                counts.prefix_hits += hit_tokens as u64;
-            }
-        };
+        let Some(first) = self.look_up(pool, hasher) else { return false };
         if self.count_failed_lookups {
-            count();
+            self.count_lookup(&first);
         }
-
-        let remote = sequence.remote_prefill;
-        let wanted = if remote { 1 } else { length - hit_tokens };
-        let new = wanted.min(plan.budget);
-        // Free blocks that are hit leave the queue: they are no room for others.
-        let reclaimed = self.hits.iter().filter(|&&block| pool.is_free(block)).count();
-        let watermark = if self.running.is_empty() { 0 } else { self.watermark_blocks };
-        let to_allocate = |tokens: usize| tokens.div_ceil(self.block_size) - self.hits.len();
-        let to_compute = if remote { length } else { hit_tokens + new };
-        let to_fit = if self.reserve_full_prompt { length } else { to_compute };
-        if to_allocate(to_fit) + reclaimed + watermark > pool.free_blocks() {
+        let Some(Share { new, missing }) = self.share(&first, pool, plan.budget) else {
             return false;
-        }
+        };
         if !self.count_failed_lookups {
-            count();
+            self.count_lookup(&first);
         }
-        if sequence.preemptions == 0 {
-            let uncached = (length - hit_tokens) as u64;
+        if first.is_new {
+            let uncached = (first.length - first.hit_tokens) as u64;
             self.counts.external_queries += uncached;
-            self.counts.external_hits += if remote { uncached } else { 0 };
+            self.counts.external_hits += if first.remote { uncached } else { 0 };
         }
-
-        let missing = to_allocate(to_compute);
         let Some(mut sequence) = self.waiting.pop_front() else { return false };
         sequence.adopt(pool, &self.hits, self.block_size);
-        sequence.cached_tokens.get_or_insert(hit_tokens);
+        sequence.cached_tokens.get_or_insert(first.hit_tokens);
         pool.allocate(missing, &mut sequence.table);
-        if remote {
+        if first.remote {
             sequence.receive(pool, hasher, self.block_size, self.caching);
         } else {
             sequence.scheduled = new;
@@ -197,6 +168,70 @@ impl Scheduler {
         self.running.push(sequence);
         true
     }
+
+    /// The first waiting request; `hits` are then its blocks that are in the cache.
+    fn look_up(&mut self, pool: &BlockPool, hasher: &Hasher) -> Option<First> {
+        let sequence = self.waiting.front_mut()?;
+        let length = sequence.tokens.len();
+        let looked_up = self.caching && !sequence.skip_cache_read;
+        self.hits.clear();
+        if looked_up {
+            // The last token is always computed: its logits are needed.
+            let most = (length - 1) / self.block_size;
+            let hashes = sequence.hash_blocks(hasher, self.block_size).iter().take(most);
+            self.hits.extend(hashes.map_while(|hash| pool.lookup(hash)));
+        }
+        Some(First {
+            length,
+            hit_tokens: self.hits.len() * self.block_size,
+            looked_up,
+            is_new: sequence.preemptions == 0,
+            remote: sequence.remote_prefill,
+        })
+    }
+
+    fn count_lookup(&mut self, first: &First) {
+        if first.looked_up && first.is_new {
+            self.counts.prefix_queries += first.length as u64;
+            self.counts.prefix_hits += first.hit_tokens as u64;
+        }
+    }
+
+    /// What the first waiting request gets of this step; `None` where there is no room for it.
+    fn share(&self, first: &First, pool: &BlockPool, budget: usize) -> Option<Share> {
+        let First { length, hit_tokens, remote, .. } = *first;
+        let wanted = if remote { 1 } else { length - hit_tokens };
+        let new = wanted.min(budget);
+        // Free blocks that are hit leave the queue: they are no room for others.
+        let reclaimed = self.hits.iter().filter(|&&block| pool.is_free(block)).count();
+        let watermark = if self.running.is_empty() { 0 } else { self.watermark_blocks };
+        let to_allocate = |tokens: usize| tokens.div_ceil(self.block_size) - self.hits.len();
+        let to_compute = if remote { length } else { hit_tokens + new };
+        let to_fit = if self.reserve_full_prompt { length } else { to_compute };
+        let fits = to_allocate(to_fit) + reclaimed + watermark <= pool.free_blocks();
+        fits.then(|| Share { new, missing: to_allocate(to_compute) })
+    }
+}
+
+/// The first waiting request, as a step finds it.
+struct First {
+    /// Its tokens, and those of them that are in the cache.
+    length: usize,
+    hit_tokens: usize,
+    /// Whether the cache was asked.
+    looked_up: bool,
+    /// Whether it never ran before.
+    is_new: bool,
+    /// Whether its prompt is computed elsewhere.
+    remote: bool,
+}
+
+/// What a request gets of a step.
+struct Share {
+    /// Tokens to compute.
+    new: usize,
+    /// Blocks that it needs beside those it hits.
+    missing: usize,
 }
 
 #[cfg(test)]

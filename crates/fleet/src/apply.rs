@@ -13,11 +13,15 @@ use crate::credit::Extras;
 use crate::hash_contract::HashContract;
 use crate::identity::BlockIdentity;
 
+use self::evictions::Evictions;
 use self::hash_check::HashCheck;
 use self::shape::Shape;
 
+mod evictions;
 mod hash_check;
 mod shape;
+
+pub(crate) use self::evictions::EvictionCounts;
 
 /// Marks a block that looks plain and is not, beside images, whose offsets fit into a prompt.
 const NOT_PLAIN: i64 = i64::MIN + 1;
@@ -39,6 +43,7 @@ pub struct Applier {
     /// Blocks left out since the last time everything was forgotten.
     left_out: u64,
     refused_blocks: u64,
+    evictions: Evictions,
     /// Everything was forgotten though the update did not say so.
     forgot: bool,
 }
@@ -56,6 +61,7 @@ impl Applier {
             shape: Shape::default(),
             left_out: 0,
             refused_blocks: 0,
+            evictions: Evictions::default(),
             forgot: false,
         }
     }
@@ -158,6 +164,11 @@ impl Applier {
         self.refused_blocks
     }
 
+    /// Blocks that left, and whether they were missed.
+    pub(crate) fn evictions(&self) -> EvictionCounts {
+        self.evictions.counts()
+    }
+
     /// What the hashes in its events say of the contract that made them.
     #[must_use]
     pub fn hash_contract(&self) -> &HashContract {
@@ -191,6 +202,7 @@ impl Applier {
     pub fn forget(&mut self) {
         self.inventory.clear(self.slot);
         self.hashes.cleared();
+        self.evictions.cleared();
         self.shape.forget_groups();
         self.left_out = 0;
     }
@@ -199,6 +211,9 @@ impl Applier {
         self.extras = Extras::of(stored).unwrap_or(self.extras);
         // A place nobody knows earns no credit.
         let Some(tier) = stored.medium.tier() else { return self.refuse(stored) };
+        if tier == Tier::Device {
+            self.evictions.stored(&stored.block_hashes);
+        }
         let by_hash = self.hashes.by_engine_hashes();
         let extras = match stored.extras() {
             Ok(extras) => extras,
@@ -279,6 +294,7 @@ impl Applier {
         let tiers: &[Tier] = known.as_ref().map_or(&Tier::ALL, |tier| tier);
         if tiers.contains(&Tier::Device) {
             self.hashes.removed(&removed.block_hashes);
+            self.evictions.evicted(&removed.block_hashes);
         }
         for tier in tiers {
             self.inventory.remove(self.slot, &removed.block_hashes, *tier, group);

@@ -33,6 +33,8 @@ pub enum Exclusion {
     Tried,
     /// The request goes on from what another engine has stored.
     NotOwner,
+    /// It only computes prompts for others, and the request is one that is not split.
+    WrongRole,
     /// How it hands over the KV of prompts is not known, or not as the pool's others do.
     NoTransfer,
 }
@@ -55,6 +57,7 @@ impl From<&Exclusion> for kvasir_balance::Exclusion {
             Exclusion::AdvisedDisabled => Self::AdvisedDisabled,
             Exclusion::Tried => Self::Tried,
             Exclusion::NotOwner => Self::NotOwner,
+            Exclusion::WrongRole => Self::WrongRole,
             Exclusion::NoTransfer => Self::NoTransfer,
         }
     }

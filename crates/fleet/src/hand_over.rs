@@ -10,7 +10,8 @@
 //! ```text
 //! engine at fault   FAILURES since it last worked with anybody, with PEERS others at least
 //! link at fault     FAILURES in a row, and neither engine
-//! left out          for REST since its last failure; one more failure after that, and it is again
+//! left out          for REST since its last failure; then one request tries it every TRIAL, and with
+//!                   one more failure it is left out again
 //! forgotten         with the next hand-over that works, or after FORGOTTEN without a failure
 //! ```
 
@@ -86,6 +87,19 @@ impl HandOvers {
         let mut ledger = self.ledger.lock();
         ledger.worked(prefill.url(), decode.url(), Instant::now());
         self.any.store(!ledger.is_empty(), Ordering::Relaxed);
+    }
+
+    /// A request was given to these two: where one of them was at fault it is the one that tries.
+    pub(crate) fn tries(&self, prefill: &Endpoint, decode: &Endpoint) {
+        if self.any.load(Ordering::Relaxed) {
+            self.ledger.lock().tries(prefill.url(), decode.url(), Instant::now());
+        }
+    }
+
+    /// As if so much time had gone by.
+    #[cfg(test)]
+    pub(crate) fn later(&self, by: std::time::Duration) {
+        self.ledger.lock().later(by);
     }
 
     /// Who among these hands over nothing now. `role` tells their parts.

@@ -71,9 +71,11 @@ mod selecting;
 mod signals;
 mod spec;
 mod split;
+mod stage;
 mod stream_applier;
 mod supervised;
 mod task;
+mod template_state;
 #[cfg(test)]
 mod test_events;
 mod token_headers;
@@ -109,7 +111,7 @@ pub use self::parity::report::Report;
 pub use self::parity::tokens::{TokenExample, TokenParity, TokenState};
 pub use self::parity::{Prediction, Unjudged};
 pub use self::picture::Picture;
-pub use self::pool::{Chosen, Decision, Explained, Pool, PrefillSide};
+pub use self::pool::{Chosen, Decision, Explained, Pool, PrefillSide, Shadow};
 pub use self::registry::{Fleet, FleetError, Resolved};
 pub use self::retry_budget::{RetryBudget, RetryLimits};
 pub use self::samples::{Sample, samples};
@@ -118,6 +120,7 @@ pub use self::spec::{
     RankAddressingKind, Timeouts, TokenSpec,
 };
 pub use self::split::{Protocol, SplitSettings, SplitState};
+pub use self::stage::Stage;
 pub use self::token_headers::TokenHeaders;
 pub use self::token_oracle::{
     Parity, ParityPart, ProbeCase, TokenOracle, probe_chats, probe_texts,

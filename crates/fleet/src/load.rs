@@ -31,6 +31,9 @@ pub(crate) struct Work {
     pub(crate) fetched: u32,
     /// Whether both are known and not estimated: only then does an answer time them.
     pub(crate) measured: bool,
+    /// The tokens of its one prompt, where they are known and it waits for none that is being computed: then
+    /// what its engine reports says how many were computed.
+    pub(crate) told: Option<u64>,
     /// Of an answer that comes as a whole, after decoding: when its prefill is over, as predicted.
     /// `None` where the answer's first data shows it.
     pub(crate) prefill_ends_after: Option<Duration>,
@@ -66,6 +69,8 @@ pub struct Reservation {
     fetch: Option<Fetch>,
     /// What it has to do where it computes the prompt after all.
     alone: Option<Box<Alone>>,
+    /// What computing its prompt took, as long as it is not known how much was computed.
+    took: Option<Duration>,
 }
 
 /// What a decode endpoint has to do that computes a prompt after all.
@@ -102,6 +107,7 @@ impl Reservation {
             standing,
             fetch: None,
             alone: None,
+            took: None,
         }
     }
 
@@ -204,8 +210,12 @@ impl Reservation {
         if was_queued {
             admission::ring(&self.endpoint);
         }
-        if was_queued && streamed && self.part.alone && self.work.measured {
-            self.endpoint.rates().observe(self.work, took, self.endpoint.load().age(now));
+        if was_queued && streamed && self.part.alone && self.fetch.is_none() {
+            if self.work.measured {
+                self.endpoint.rates().observe(self.work, took, self.endpoint.load().age(now));
+            } else if self.work.told.is_some() {
+                self.took = Some(took);
+            }
         }
         // Of a decode leg the time before it was sent is the prefill endpoint's.
         let alone = self.part.alone;
@@ -223,6 +233,21 @@ impl Reservation {
         if self.endpoint.card().is_none_or(|card| card.kind != EngineKind::Sglang) {
             self.settle();
         }
+    }
+
+    /// The engine reports how many tokens the prompt had, and how many of them were cached. Where what it
+    /// holds is not known otherwise, that tells what it computed in the time to the first data.
+    pub fn reported(&self, prompt_tokens: u64, cached_tokens: u64) {
+        let Some(took) = self.took.filter(|_| self.work.told == Some(prompt_tokens)) else {
+            return;
+        };
+        let work = Work {
+            computed: prompt_tokens.saturating_sub(cached_tokens),
+            prompt: prompt_tokens,
+            ..Work::default()
+        };
+        let age = self.endpoint.load().age(Instant::now());
+        self.endpoint.rates().observe(work, took, age);
     }
 
     /// The engine answers without having computed the prompt: nobody can count on it. To be said

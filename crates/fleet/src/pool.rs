@@ -9,7 +9,7 @@ use http::HeaderValue;
 use http::uri::Authority;
 use kvasir_balance::{Needs, Role, SessionSource, next_typical_prompt};
 
-pub use self::choice::{Chosen, Decision, PrefillSide};
+pub use self::choice::{Chosen, Decision, PrefillSide, Shadow};
 pub use self::explain::Explained;
 pub(crate) use self::shared::Shared;
 pub(crate) use self::state::PoolState;

@@ -9,6 +9,7 @@ use kvasir_inventory::{BlockSample, Inventory, PartialReason, Slot, SlotStats, T
 use kvasir_kv_events::{StatsHandle, Subscriber, Update, Witness};
 use parking_lot::Mutex;
 
+use crate::apply::EvictionCounts;
 use crate::credit::{Credit, Creditable};
 use crate::hash_contract::{HashContract, HashState};
 use crate::trust_changes::TrustChanges;
@@ -32,9 +33,12 @@ pub(crate) struct RankStream {
     stats: ArcSwapOption<StatsHandle>,
     witness: ArcSwapOption<Witness>,
     refused_blocks: AtomicU64,
+    stored_blocks: AtomicU64,
+    removed_blocks: AtomicU64,
     hash_contract: ArcSwap<HashContract>,
     hashes_checked: AtomicU64,
     hashes_failed: AtomicU64,
+    evictions: Mutex<EvictionCounts>,
 }
 
 impl RankStream {
@@ -57,9 +61,12 @@ impl RankStream {
             stats: ArcSwapOption::empty(),
             witness: ArcSwapOption::empty(),
             refused_blocks: AtomicU64::new(0),
+            stored_blocks: AtomicU64::new(0),
+            removed_blocks: AtomicU64::new(0),
             hash_contract: ArcSwap::default(),
             hashes_checked: AtomicU64::new(0),
             hashes_failed: AtomicU64::new(0),
+            evictions: Mutex::default(),
         })
     }
 
@@ -130,6 +137,18 @@ impl RankStream {
         self.refused_blocks.store(blocks, Ordering::Relaxed);
     }
 
+    /// Blocks that its events said were stored, and removed, since it is known.
+    pub(crate) fn blocks_told(&self) -> (u64, u64) {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (read(&self.stored_blocks), read(&self.removed_blocks))
+    }
+
+    /// Events told of so many more.
+    pub(crate) fn tell_blocks(&self, stored: usize, removed: usize) {
+        self.stored_blocks.fetch_add(stored as u64, Ordering::Relaxed);
+        self.removed_blocks.fetch_add(removed as u64, Ordering::Relaxed);
+    }
+
     /// What is known of the contract behind the hashes in its events.
     pub(crate) fn hash_contract(&self) -> Arc<HashContract> {
         self.hash_contract.load_full()
@@ -140,6 +159,15 @@ impl RankStream {
     pub(crate) fn hashes_checked(&self) -> (u64, u64) {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (read(&self.hashes_checked), read(&self.hashes_failed))
+    }
+
+    /// Blocks that left, and whether they were missed, since the stream is followed.
+    pub(crate) fn evictions(&self) -> EvictionCounts {
+        *self.evictions.lock()
+    }
+
+    pub(crate) fn set_evictions(&self, counts: EvictionCounts) {
+        *self.evictions.lock() = counts;
     }
 
     /// Takes in what was found; a change is a log line.

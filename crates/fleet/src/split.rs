@@ -59,6 +59,32 @@ pub enum SplitState {
 }
 
 impl SplitState {
+    /// Of a pool by the roles that its endpoints have, and whether it splits requests at all.
+    #[must_use]
+    pub fn of(has_prefill: bool, has_decode: bool, splits: bool) -> Self {
+        match (has_prefill, has_decode) {
+            (false, false) => Self::NoRoles,
+            _ if !splits => Self::Off,
+            (true, true) => Self::Splits,
+            (false, true) => Self::NoPrefill,
+            (true, false) => Self::NoDecode,
+        }
+    }
+
+    /// What to know of a pool with one side only.
+    #[must_use]
+    pub fn warning(self) -> Option<&'static str> {
+        match self {
+            Self::NoRoles | Self::Off | Self::Splits => None,
+            Self::NoPrefill => {
+                Some("no prefill endpoint: decode endpoints compute prompts until one comes")
+            }
+            Self::NoDecode => {
+                Some("no decode endpoint: prefill endpoints get nothing until one comes")
+            }
+        }
+    }
+
     /// The word used in metrics and logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -53,6 +53,10 @@ impl StreamApplier {
         let card = endpoint.card().unwrap_or_else(|| Arc::clone(&self.unknown));
         let applier = &mut self.applier;
         let heavy = is_heavy(update, applier);
+        if let Update::Batch { batch, .. } = update {
+            let (stored, removed) = blocks(&batch.events);
+            stream.tell_blocks(stored, removed);
+        }
         if off_the_scheduler(heavy, || applier.apply(update, &card)) {
             stream.emptied();
             endpoint.pending().end_computed();
@@ -66,6 +70,7 @@ impl StreamApplier {
         endpoint.set_lookahead(applier.lookahead());
         stream.set_refused_blocks(applier.refused_blocks());
         stream.set_hash_contract(applier.hash_contract(), applier.hashes_checked());
+        stream.set_evictions(applier.evictions());
         stream.set_told_apart(applier.tells_apart());
         stream.set_trust(applier.trust(), why);
         stream.after(update);
@@ -85,15 +90,18 @@ fn is_heavy(update: &Update, applier: &Applier) -> bool {
         return matches!(update, Update::Forget { .. });
     };
     let most = if applier.checks_every() { HEAVY_CHECKED_BLOCKS } else { HEAVY_BLOCKS };
-    let mut blocks = 0;
-    for event in &batch.events {
-        blocks += match event {
-            Event::Stored(stored) => stored.block_hashes.len(),
-            Event::Removed(removed) => removed.block_hashes.len(),
-            Event::Cleared => return true,
-        };
-    }
-    blocks > most || applier.may_search(&batch.events)
+    let (stored, removed) = blocks(&batch.events);
+    let clears = batch.events.iter().any(|event| matches!(event, Event::Cleared));
+    clears || stored + removed > most || applier.may_search(&batch.events)
+}
+
+/// How many blocks these events store, and remove.
+fn blocks(events: &[Event]) -> (usize, usize) {
+    events.iter().fold((0, 0), |(stored, removed), event| match event {
+        Event::Stored(more) => (stored + more.block_hashes.len(), removed),
+        Event::Removed(gone) => (stored, removed + gone.block_hashes.len()),
+        Event::Cleared => (stored, removed),
+    })
 }
 
 /// Runs `work`; where it is heavy, other tasks of the runtime's thread go on elsewhere meanwhile.

@@ -13,6 +13,8 @@ use arc_swap::ArcSwap;
 use kvasir_prompt::{CivilTime, Limits, Located, Renderer, Source, locate};
 use tokio::sync::Mutex;
 
+use crate::template_state::TemplateState;
+
 /// How long a failed load rests before it is tried again, and loaded files before they are looked at.
 const RETRY: Duration = Duration::from_secs(15);
 
@@ -38,6 +40,8 @@ pub struct ModelPrompts {
     source: parking_lot::Mutex<Option<Source>>,
     /// Grows with every tokenizer that comes into use.
     loads: AtomicU64,
+    /// What chats have shown of the template in use.
+    template: TemplateState,
     /// When the last attempt began, and for which engine root. Held while one is under way, so
     /// that the monitors of one pool do not load it twice.
     attempt: Mutex<Option<(Instant, Option<String>)>>,
@@ -52,6 +56,7 @@ impl ModelPrompts {
             state: ArcSwap::from_pointee(PromptState::Pending),
             source: parking_lot::Mutex::new(None),
             loads: AtomicU64::new(0),
+            template: TemplateState::default(),
             attempt: Mutex::new(None),
         }
     }
@@ -78,6 +83,16 @@ impl ModelPrompts {
     #[must_use]
     pub fn loads(&self) -> u64 {
         self.loads.load(Ordering::Acquire)
+    }
+
+    /// A chat was rendered by the template, or could not be: what it says of the template.
+    pub fn note_chat(&self, rendered: bool) {
+        self.template.note(&self.model, rendered);
+    }
+
+    /// Whether the template in use renders chats, and why not; `None` where no tokenizer is in use.
+    pub(crate) fn template_state(&self) -> Option<(&'static str, &'static str)> {
+        Some(self.template.words(&*self.ready()?))
     }
 
     /// Looks for the tokenizer unless it was just looked for with the same `root`; one that is
@@ -117,6 +132,7 @@ impl ModelPrompts {
                 tracing::warn!(model = self.model, %why, "routing by load: no tokenizer");
             }
         }
+        self.template.begin_anew();
         self.state.store(Arc::new(state));
         self.loads.fetch_add(1, Ordering::AcqRel);
     }

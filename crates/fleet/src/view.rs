@@ -90,6 +90,9 @@ pub struct StreamView {
     pub left_out: u64,
     /// Blocks given up to stay within the byte budget since the picture began.
     pub given_up: u64,
+    /// The share of evicted blocks that were computed anew soon after, lately; `None` where few were
+    /// evicted.
+    pub regretted_share: Option<f64>,
     /// Blocks whose hash was checked, and those that failed.
     pub hashes_checked: u64,
     /// Those that failed.
@@ -202,6 +205,7 @@ impl StreamView {
             orphans: residency.orphans as u64,
             left_out: stream.refused_blocks(),
             given_up: residency.given_up,
+            regretted_share: stream.evictions().regretted_share,
             hashes_checked,
             hashes_failed,
             hash_contract: stream.hash_contract(),

@@ -199,7 +199,7 @@ impl Search {
 }
 
 /// Why a directory has no usable tokenizer; `None` if it has one.
-fn lacks(dir: &Path) -> Option<String> {
+pub(crate) fn lacks(dir: &Path) -> Option<String> {
     if dir.join("tokenizer.json").is_file() {
         return None;
     }

@@ -6,6 +6,7 @@ mod shapes;
 #[cfg(test)]
 mod tests;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -18,6 +19,7 @@ use crate::clock::CivilTime;
 use crate::completion::{self, Completion, Prompt};
 use crate::fields::Truncation;
 use crate::json::{Dict, Json};
+use crate::locate::lacks;
 use crate::model::{Model, RenderedBy};
 use crate::stamp::Stamp;
 use crate::template::{Clock, Template, python, value};
@@ -134,7 +136,13 @@ impl Renderer {
     ) -> Result<Self, LoadError> {
         let path = dir.join("tokenizer.json");
         if let Err(error) = std::fs::metadata(&path) {
-            return Err(LoadError::Read { path, error });
+            // There may be another kind of tokenizer, which can be made one of these.
+            return Err(match lacks(dir) {
+                Some(message) if error.kind() == ErrorKind::NotFound => {
+                    LoadError::Invalid { path: dir.to_owned(), message }
+                }
+                _ => LoadError::Read { path, error },
+            });
         }
         // Before anything is read: what changes meanwhile counts as changed.
         let stamp = Stamp::of(dir);

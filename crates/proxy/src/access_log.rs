@@ -1,10 +1,12 @@
 //! One line per request, and the metrics that go with it, however the request ends.
 
+mod counts;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method};
-use kvasir_fleet::{Decision, PairPlan, Pool, PrefillSide};
+use kvasir_fleet::{Decision, PairPlan, PairSelect, Pool, PrefillSide};
 
 use crate::fault::Fault;
 use crate::observer::{Observer, Served};
@@ -23,7 +25,7 @@ enum Outcome {
     Complete,
     /// We answered with an error of our own.
     Refused(&'static str, Fault),
-    /// The engine did not complete its answer.
+    /// An answer had begun and was not completed.
     Broken(Break),
 }
 
@@ -43,7 +45,7 @@ impl Outcome {
             Self::Complete => None,
             Self::ClientLeft => Some(Fault::Client),
             Self::Refused(_, fault) => Some(fault),
-            Self::Broken(_) => Some(Fault::Engine),
+            Self::Broken(why) => Some(why.fault()),
         }
     }
 }
@@ -176,7 +178,7 @@ impl AccessLog {
         self.request_id.to_str().ok()
     }
 
-    /// The engine's answer had begun and was not completed.
+    /// An answer had begun and was not completed.
     pub(crate) fn broke(&mut self, why: Break) {
         self.outcome = Outcome::Broken(why);
     }
@@ -214,6 +216,12 @@ impl AccessLog {
             reported_prompt_tokens: self.usage.prompt_tokens,
             reported_cached_tokens: self.usage.cached_tokens,
         }
+    }
+
+    /// How the endpoint that answers was chosen, where it is split and that was not by the policy's costs.
+    pub(crate) fn decode_by(&self, decision: &Decision) -> Option<&'static str> {
+        let by = decision.decode_by.filter(|by| self.is_split() && *by != PairSelect::Cost);
+        by.map(PairSelect::as_str)
     }
 
     /// Whether it was served in two legs in the end.
@@ -266,75 +274,6 @@ impl AccessLog {
             total_ms: millis(took),
         });
     }
-
-    fn count(&self, took: Duration) {
-        let model = self.model.clone().unwrap_or_default();
-        let outcome = self.outcome.as_str();
-        metrics::counter!("kvasir_requests_total",
-            "model" => model.clone(), "status" => self.status.to_string(), "outcome" => outcome)
-        .increment(1);
-        metrics::histogram!("kvasir_request_seconds", "model" => model.clone()).record(took);
-        if let Outcome::Broken(why) = self.outcome {
-            metrics::counter!("kvasir_streams_broken_total",
-                "model" => model.clone(), "cause" => why.as_str())
-            .increment(1);
-        }
-        if let Some(plan) = self.plan {
-            metrics::counter!("kvasir_pd_requests_total", "model" => model.clone(), "plan" => plan)
-                .increment(1);
-        }
-        let Some((first_data, streamed)) = self.first_data else { return };
-        let stream = if streamed { "true" } else { "false" };
-        metrics::histogram!("kvasir_first_data_seconds", "model" => model.clone(),
-            "stream" => stream)
-        .record(first_data);
-        if let (Some(claim), Some(reported)) = (&self.claim, self.usage.prompt_tokens)
-            && self.is_complete()
-            && self.is_first_try()
-        {
-            claim.judge(reported);
-        }
-        let Some(decision) = &self.decision else { return };
-        metrics::counter!("kvasir_decisions_total", "model" => model.clone(),
-            "policy" => decision.policy, "reason" => decision.reason.as_str())
-        .increment(1);
-        if !decision.detail.is_empty() {
-            metrics::counter!("kvasir_decision_details_total", "model" => model.clone(),
-                "policy" => decision.policy, "detail" => decision.detail)
-            .increment(1);
-        }
-        for (policy, miss) in decision.misses() {
-            metrics::counter!("kvasir_decision_details_total", "model" => model.clone(),
-                "policy" => policy, "detail" => miss)
-            .increment(1);
-        }
-        if let Some((policy, agrees)) = decision.shadow {
-            let agrees = if agrees { "true" } else { "false" };
-            metrics::counter!("kvasir_shadow_decisions_total", "model" => model.clone(),
-                "policy" => policy, "agrees" => agrees)
-            .increment(1);
-        }
-        metrics::counter!("kvasir_prompts_total", "model" => model.clone(),
-            "level" => self.level, "tokens" => self.tokens)
-        .increment(1);
-        metrics::counter!("kvasir_prompt_tokens_total", "model" => model.clone())
-            .increment(decision.prompt_tokens);
-        let (resident, pending) = self.credit(decision);
-        metrics::counter!("kvasir_predicted_cached_tokens_total", "model" => model.clone())
-            .increment(resident);
-        metrics::counter!("kvasir_pending_cached_tokens_total", "model" => model.clone())
-            .increment(pending);
-        // Only answers that carry a count, with a prompt whose tokens are known, can be judged.
-        if let Some(cached) = self.usage.cached_tokens
-            && self.tokens == "exact"
-            && self.comparable
-        {
-            metrics::counter!("kvasir_judged_predicted_tokens_total", "model" => model.clone())
-                .increment(resident);
-            metrics::counter!("kvasir_judged_reported_tokens_total", "model" => model)
-                .increment(cached);
-        }
-    }
 }
 
 impl Drop for AccessLog {
@@ -357,6 +296,7 @@ impl Drop for AccessLog {
             fault = self.outcome.fault().map(Fault::as_str),
             endpoint = self.endpoint.as_deref(),
             plan = self.plan,
+            decode_by = decision.and_then(|d| self.decode_by(d)),
             prefill_endpoint = self.prefill_endpoint.as_deref(),
             not_split = self.not_split,
             rank = self.rank,

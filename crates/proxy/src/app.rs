@@ -1,17 +1,20 @@
 //! What every request shares.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use kvasir_fleet::{Fleet, RetryLimits};
+use kvasir_metrics::{header, sample};
 use kvasir_upstream::Upstream;
 use tokio::sync::Semaphore;
 
+use crate::explain::Explaining;
 use crate::forwarded::ForwardedHeaders;
 use crate::keys::ClientKeys;
+use crate::moment::Moment;
 use crate::observer::Observer;
 use crate::owners::Owners;
 use crate::spans::Spans;
@@ -71,12 +74,14 @@ impl Default for Retries {
 pub struct App {
     now: ArcSwap<Now>,
     stopping: AtomicBool,
+    /// When what is under way has to be over.
+    pub(crate) cut: Arc<Moment>,
     tokenizer_threads: usize,
     /// Connections to engines: of the one runtime there is.
     pub(crate) upstream: Upstream,
-    pub(crate) tokenizer_permits: Arc<Semaphore>,
-    /// For reading long bodies and headers, which must not wait for tokenizers.
-    pub(crate) reader_permits: Arc<Semaphore>,
+    pub(crate) permits: Permits,
+    /// For requests that are only explained: those that are served never wait for them.
+    pub(crate) explaining: Explaining,
     pub(crate) owners: Arc<Owners>,
     /// Numbers of split requests.
     pub(crate) rooms: Rooms,
@@ -85,6 +90,21 @@ pub struct App {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     /// `None` where requests are not traced.
     pub(crate) spans: Option<Spans>,
+}
+
+/// How much may be read and tokenised off the async threads at one time.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    pub(crate) tokenizers: Arc<Semaphore>,
+    /// For reading long bodies and headers, which must not wait for tokenizers.
+    pub(crate) readers: Arc<Semaphore>,
+}
+
+impl Permits {
+    pub(crate) fn new(threads: usize) -> Self {
+        let permits = || Arc::new(Semaphore::new(threads));
+        Self { tokenizers: permits(), readers: permits() }
+    }
 }
 
 /// What a request goes by from its beginning to its end, whatever is reloaded meanwhile.
@@ -105,14 +125,14 @@ impl App {
     #[must_use]
     pub fn new(settings: Settings, fleet: Fleet, metrics_page: MetricsPage) -> Self {
         let tokenizer_threads = settings.tokenizer_threads.max(1);
-        let permits = || Arc::new(Semaphore::new(tokenizer_threads));
         Self {
             now: ArcSwap::from_pointee(Now { settings, fleet: Arc::new(fleet) }),
             stopping: AtomicBool::new(false),
+            cut: Arc::default(),
             tokenizer_threads,
             upstream: Upstream::default(),
-            tokenizer_permits: permits(),
-            reader_permits: permits(),
+            permits: Permits::new(tokenizer_threads),
+            explaining: Explaining::default(),
             owners: Arc::default(),
             rooms: Rooms::default(),
             metrics_page,
@@ -174,6 +194,12 @@ impl App {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
+    /// Ends what is under way, because the gateway stops: answers that have begun as those that break
+    /// do, requests without one with 503. So are requests that come later.
+    pub fn cut_off(&self) {
+        self.cut.come();
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
@@ -192,19 +218,18 @@ impl App {
     }
 
     /// How many tokenizer threads there are, how many are at work, and the rooms in use.
+    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     fn render_gauges(&self, page: &mut String) {
         let threads = self.tokenizer_threads;
-        let busy = threads.saturating_sub(self.tokenizer_permits.available_permits());
+        let busy = threads.saturating_sub(self.permits.tokenizers.available_permits());
         let rooms = usize::try_from(self.rooms.live()).unwrap_or(usize::MAX);
-        for (name, help, value) in [
-            ("pd_rooms", "Numbers of split requests in use.", rooms),
-            ("tokenizer_threads", "Prompts that may be tokenised at one time.", threads),
-            ("tokenizer_threads_busy", "Prompts being tokenised off the async threads.", busy),
+        for (name, value) in [
+            ("kvasir_pd_rooms", rooms),
+            ("kvasir_tokenizer_threads", threads),
+            ("kvasir_tokenizer_threads_busy", busy),
         ] {
-            let _ = writeln!(
-                page,
-                "# HELP kvasir_{name} {help}\n# TYPE kvasir_{name} gauge\nkvasir_{name} {value}"
-            );
+            header(page, name);
+            sample(page, name, &[], value as f64);
         }
     }
 }

@@ -13,6 +13,7 @@ mod ending;
 mod held;
 mod legs;
 mod pair;
+mod pair_failed;
 mod retry_after;
 mod sending;
 mod whole;
@@ -253,7 +254,7 @@ impl<'a> Tries<'a> {
             Some("pairs")
         } else if self.sent == 0 {
             None
-        } else if self.faults >= MAX_FAULTS {
+        } else if self.faults >= MAX_FAULTS + self.split.forgiven() {
             Some("faults")
         } else if self.sent >= self.settings.attempts {
             Some("attempts")

@@ -8,9 +8,10 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use kvasir_balance::record::{ChoiceRecord, EndpointRecord};
 use kvasir_fleet::{Exclusion, Explained, NoRoom};
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::access_log::AccessLog;
-use crate::app::App;
+use crate::app::{App, Permits};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::route::{Route, route};
@@ -26,6 +27,30 @@ pub struct CannotExplain {
     pub message: String,
 }
 
+/// The bounds of what is explained at one time: one request, and whatever of one that nobody waits for
+/// any more is still being computed.
+#[derive(Debug)]
+pub(crate) struct Explaining {
+    place: Semaphore,
+    permits: Permits,
+}
+
+impl Default for Explaining {
+    fn default() -> Self {
+        Self { place: Semaphore::new(1), permits: Permits::new(1) }
+    }
+}
+
+impl Explaining {
+    /// The place for one, if it is free.
+    fn begin(&self) -> Option<(SemaphorePermit<'_>, &Permits)> {
+        let place = self.place.try_acquire().ok()?;
+        let Permits { tokenizers, readers } = &self.permits;
+        let is_free = [tokenizers, readers].iter().all(|left| left.available_permits() > 0);
+        is_free.then_some((place, &self.permits))
+    }
+}
+
 impl App {
     /// What would be decided now about a request with this body to `path`, an API's path: its model,
     /// what is known of its prompt, every stage, and every endpoint with what speaks against it, what
@@ -33,7 +58,7 @@ impl App {
     ///
     /// # Errors
     /// What the gateway would answer itself: a path or model that is not known, a body that cannot be
-    /// read.
+    /// read; and `busy` where another request is being explained.
     pub async fn explain(
         &self,
         path: &str,
@@ -55,7 +80,8 @@ impl App {
         if body.len() > now.settings.max_body_bytes {
             return Err(cannot(&Refusal::TooLarge { limit: now.settings.max_body_bytes }));
         }
-        let plan = Plan::of(self, now, &parts, body, api, &mut log).await;
+        let Some((_place, permits)) = self.explaining.begin() else { return Err(busy()) };
+        let plan = Plan::of(self, now, &parts, (body, permits), api, &mut log).await;
         let plan = plan.map_err(|refusal| cannot(&refusal))?;
         let (pool, model) = (Arc::clone(&plan.resolved.pool), plan.model.clone());
         let evidence = plan.evidence_in(&pool, None);
@@ -79,6 +105,12 @@ impl App {
         }
         Ok(answer)
     }
+}
+
+/// Explaining takes a processor away from requests: one at a time is enough for people.
+fn busy() -> CannotExplain {
+    let message = "another request is being explained: ask again".to_owned();
+    CannotExplain { status: StatusCode::SERVICE_UNAVAILABLE, code: "busy", message }
 }
 
 fn cannot(refusal: &Refusal) -> CannotExplain {
@@ -119,6 +151,7 @@ fn shown(explained: &Explained) -> Value {
         "stages": stages,
         "candidates": candidates,
         "prefill": prefill.map(|endpoint| candidate(endpoint, None)),
+        "pair": record.pair(),
     })
 }
 
@@ -160,4 +193,22 @@ fn candidate(endpoint: &EndpointRecord, why: Option<&Exclusion>) -> Value {
 
 fn text(word: &str) -> Option<&str> {
     (!word.is_empty()).then_some(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_request_is_explained_at_a_time() {
+        let explaining = Explaining::default();
+        let first = explaining.begin().unwrap();
+        assert!(explaining.begin().is_none());
+        // Somebody who left: what was begun for them goes on.
+        let left = Arc::clone(&first.1.tokenizers).try_acquire_owned().unwrap();
+        drop(first);
+        assert!(explaining.begin().is_none());
+        drop(left);
+        assert!(explaining.begin().is_some());
+    }
 }

@@ -7,7 +7,7 @@ pub(crate) enum Fault {
     Client,
     /// An engine: it is not there, does not answer in time, or breaks off.
     Engine,
-    /// The gateway: by its limits there is no room.
+    /// The gateway: by its limits there is no room, or it stops.
     Gateway,
 }
 

@@ -14,6 +14,7 @@ use crate::app::{App, Now};
 use crate::attempts::{Answered, try_engines};
 use crate::keys::Shown;
 use crate::listen::Client;
+use crate::moment::Awaited;
 use crate::owners::Owner;
 use crate::plan::{Plan, waits};
 use crate::refusal::Refusal;
@@ -82,29 +83,42 @@ async fn answer_to(
         (Ok(()), Route::Unknown) => Some(Refusal::NoSuchPath(parts.uri.path().to_owned())),
         (Ok(()), _) => None,
     };
-    let planned = match (refused, route) {
-        (Some(refusal), _) => {
-            request_body::discard(body, waits(&parts.headers)).await;
+    let found = match refused {
+        Some(refusal) => {
+            request_body::discard(body, waits(&parts.headers));
             log.note(Step::Received);
             Err(refusal)
         }
-        (None, Route::Api(api)) => Plan::read(app, now, &parts, body, Some(api), &mut log).await,
-        (None, _) => Plan::read(app, now, &parts, body, None, &mut log).await,
-    };
-    let refusal = match planned {
-        Ok(plan) => match try_engines(app, now.settings.retries, &mut parts, &plan, &mut log).await
-        {
-            Ok(answered) => {
-                let told =
-                    answered.pool.decision_headers().unwrap_or(now.settings.decision_headers);
-                return answer(app, route, &plan, answered, log, told || debugs);
-            }
-            Err(refusal) => refusal,
+        None => tokio::select! {
+            biased;
+            () = app.cut.wait() => Err(Refusal::Stopping),
+            found = find_answer(app, now, &mut parts, body, route.api(), &mut log) => found,
         },
-        Err(refusal) => refusal,
     };
-    log.refused(&refusal);
-    refusal.response()
+    match found {
+        Ok((plan, answered)) => {
+            let told = answered.pool.decision_headers().unwrap_or(now.settings.decision_headers);
+            answer(app, route, &plan, answered, log, told || debugs)
+        }
+        Err(refusal) => {
+            log.refused(&refusal);
+            refusal.response()
+        }
+    }
+}
+
+/// Reads the request, and has engines begin to answer it.
+async fn find_answer(
+    app: &App,
+    now: &Now,
+    parts: &mut Parts,
+    body: Incoming,
+    api: Option<Api>,
+    log: &mut AccessLog,
+) -> Result<(Plan, Answered), Refusal> {
+    let plan = Plan::read(app, now, parts, body, api, log).await?;
+    let answered = try_engines(app, now.settings.retries, parts, &plan, log).await?;
+    Ok((plan, answered))
 }
 
 /// Lets a request in by its API key, where keys are asked for.
@@ -156,14 +170,11 @@ fn answer(
         let owner = Owner { model: pool.model().into(), url: endpoint.url().into() };
         (Arc::clone(&app.owners), owner)
     });
-    let api = match route {
-        Route::Api(api) => Some(api),
-        Route::Stored => Some(Api::Responses),
-        _ => None,
-    };
+    let api = if route == Route::Stored { Some(Api::Responses) } else { route.api() };
     let source = Source { first, rest, api, is_open, ride };
     let judge = plan.judge.clone();
-    let relay = Relay::new(source, reservation, pool.timeouts(), stores, judge, log);
+    let cut = Awaited::new(Arc::clone(&app.cut));
+    let relay = Relay::new(source, reservation, pool.timeouts(), stores, judge, cut, log);
     Response::from_parts(head, Either::Right(Box::new(relay)))
 }
 
@@ -180,13 +191,15 @@ fn reason(decision: &Decision, log: &AccessLog) -> String {
     let waited = waited.map(|waited| format!("; waited_ms={}", waited.as_millis()));
     let waited = waited.unwrap_or_default();
     let plan = log.plan.map(|plan| format!("; plan={plan}")).unwrap_or_default();
+    let decode_by = log.decode_by(decision).map(|by| format!("; decode_by={by}"));
+    let decode_by = decode_by.unwrap_or_default();
     let prefill = log
         .prefill_side(decision)
         .map(|side| format!("; prefill_overlap={}", side.overlap.resident()));
     let prefill = prefill.unwrap_or_default();
     format!(
         "policy={policy}; reason={}{detail}{miss}; overlap={}{pending}; prompt={prompt_tokens}; level={level}; \
-         tokens={tokens}; trust={trust}{plan}{prefill}{id}{waited}",
+         tokens={tokens}; trust={trust}{plan}{decode_by}{prefill}{id}{waited}",
         reason.as_str(),
         overlap.resident(),
     )

@@ -19,4 +19,4 @@ pub(crate) use self::connection::Client;
 pub(crate) use self::protocol::MAX_HEADERS;
 pub use self::settings::ListenSettings;
 pub use self::socket::{ListenError, Listener};
-pub use self::watch::watch_files;
+pub use self::watch::{FileFamilies, watch_files};

@@ -62,7 +62,15 @@ impl PrefillJudge {
         };
         endpoint.judge(self.prediction, &report);
         judge.count(endpoint, &report);
+        learn(reservation, usage.prompt_tokens, cached_tokens);
         cached_tokens
+    }
+}
+
+/// What was computed in the time to the first data, where the engine says it.
+fn learn(reservation: &Reservation, prompt_tokens: Option<u64>, cached_tokens: Option<u64>) {
+    if let (Some(prompt), Some(cached)) = (prompt_tokens, cached_tokens) {
+        reservation.reported(prompt, cached);
     }
 }
 
@@ -74,7 +82,7 @@ fn resolved(
     (complete, streamed): (bool, bool),
     usage: Usage,
 ) -> Option<u64> {
-    let Usage { prompt_tokens, cached_tokens } = usage;
+    let Usage { prompt_tokens, cached_tokens, .. } = usage;
     if complete && prompt_tokens.is_some() {
         endpoint.reported_cached_tokens(api, streamed, cached_tokens)
     } else {
@@ -135,6 +143,7 @@ impl Judge {
         // The prefill leg's was counted.
         if !split {
             self.count(endpoint, &report);
+            learn(reservation, usage.prompt_tokens, cached_tokens);
         }
         cached_tokens
     }

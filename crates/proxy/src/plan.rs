@@ -12,7 +12,7 @@ use kvasir_fleet::{Endpoint, Evidence, Fleet, MAX_TEXT_BYTES, Pool, PromptTokens
 use kvasir_prompt::{Api, Envelope, model_of_form};
 
 use crate::access_log::AccessLog;
-use crate::app::{App, Now};
+use crate::app::{App, Now, Permits};
 use crate::parity::{Judge, counts_the_prompt};
 use crate::prompt::{Asked, Known, Source, tokenise};
 use crate::reading;
@@ -77,20 +77,20 @@ impl Plan {
         let limit = now.settings.max_body_bytes;
         let body = request_body::read(body, limit, waits(&parts.headers)).await?;
         log.note(Step::Received);
-        Self::of(app, now, parts, body, api, log).await
+        Self::of(app, now, parts, (body, &app.permits), api, log).await
     }
 
-    /// [`read`](Self::read) of a body that is there.
+    /// [`read`](Self::read) of a body that is there, within these bounds.
     pub(crate) async fn of(
         app: &App,
         now: &Now,
         parts: &Parts,
-        body: Bytes,
+        (body, permits): (Bytes, &Permits),
         api: Option<Api>,
         log: &mut AccessLog,
     ) -> Result<Self, Refusal> {
         log.bytes_in = body.len() as u64;
-        let (envelope, names_media) = envelope_of(app, now, parts, &body, api).await?;
+        let (envelope, names_media) = envelope_of(permits, now, parts, &body, api).await?;
         log.stream = envelope.stream;
         log.comparable = !envelope.prompt_logprobs;
         let (resolved, model, owner) = destination(app, now, &envelope, parts)?;
@@ -102,7 +102,7 @@ impl Plan {
         let loads = resolved.pool.prompts().loads();
         log.note(Step::Tokenising);
         let seen = Seen { api, parts, body: &body, envelope: &envelope, names_media };
-        let mut known = seen.tokens(app, &resolved, log).await;
+        let mut known = seen.tokens(permits, &resolved, log).await;
         log.note(Step::Tokenised);
         let is_single = known.prompts.as_ref().is_some_and(|prompts| prompts.len() == 1);
         let judge = api.map(|api| judge(&resolved.pool, named, (api, loads), &mut known));
@@ -139,7 +139,7 @@ impl Plan {
             known,
         };
         if plan.resolved.pool.split().is_some() {
-            plan.read_for_legs(app).await;
+            plan.read_for_legs(permits).await;
             log.not_split = plan.why_whole(&plan.resolved.pool);
             if log.not_split == Some(SEVERAL_ANSWERS) && plan.resolved.pool.serves_only_split() {
                 return Err(Refusal::SeveralAnswers(plan.model));
@@ -195,7 +195,7 @@ impl Plan {
     }
 
     /// Reads them, and why it cannot be split, where that may take long elsewhere.
-    async fn read_for_legs(&self, app: &App) {
+    async fn read_for_legs(&self, permits: &Permits) {
         let (api, body) = (self.api, self.body.clone());
         let protocol = self.resolved.pool.transfer_protocol();
         let look = move || {
@@ -203,7 +203,7 @@ impl Plan {
             let read = || seen.insert(split::read(body)).clone();
             (why_not(api, read, protocol), seen)
         };
-        let looked = reading::on(&app.reader_permits, self.body.len(), look).await;
+        let looked = reading::on(&permits.readers, self.body.len(), look).await;
         let (why, seen) = looked.unwrap_or((Some("not_json"), None));
         let _ = self.why_whole.set(why);
         if let Some(seen) = seen {
@@ -256,7 +256,7 @@ struct Seen<'a> {
 impl Seen<'_> {
     /// The tokens of its prompts: those of a header where the pool believes it, else by the model's
     /// template and tokenizer.
-    async fn tokens(&self, app: &App, resolved: &Resolved, log: &mut AccessLog) -> Known {
+    async fn tokens(&self, permits: &Permits, resolved: &Resolved, log: &mut AccessLog) -> Known {
         let Self { parts, body, .. } = *self;
         let Some(api) = self.api.filter(|_| is_json(&parts.headers)) else {
             return Known::only_size(body.len(), "not_json");
@@ -264,7 +264,7 @@ impl Seen<'_> {
         let pool = &resolved.pool;
         let adapted = resolved.adapter.is_some();
         let plain = !adapted && !self.names_media;
-        match token_header::read(pool, &app.reader_permits, api, plain, &parts.headers).await {
+        match token_header::read(pool, &permits.readers, api, plain, &parts.headers).await {
             Some((claim, ids)) if pool.token_headers().believed() => {
                 log.claim = Some(claim);
                 Known::of_header(pool, ids)
@@ -275,7 +275,7 @@ impl Seen<'_> {
                 let text = wanted_text(pool.needs());
                 let learns = log.is_written();
                 let request = Asked { api, body, salt, adapted, text, learns };
-                tokenise(pool, &app.tokenizer_permits, request).await
+                tokenise(pool, &permits.tokenizers, request).await
             }
         }
     }
@@ -284,13 +284,13 @@ impl Seen<'_> {
 /// What the body says that a gateway acts on, and whether it names images or the like, where anybody
 /// asks.
 async fn envelope_of(
-    app: &App,
+    permits: &Permits,
     now: &Now,
     parts: &Parts,
     body: &Bytes,
     api: Option<Api>,
 ) -> Result<(Envelope, bool), Refusal> {
-    let permits = &app.reader_permits;
+    let permits = &permits.readers;
     if !is_json(&parts.headers) {
         return Ok((of_form(&parts.headers, body), false));
     }
@@ -314,7 +314,14 @@ fn destination(
     let stored = envelope.previous_response_id.as_deref().or(stored);
     let owner = stored.and_then(|id| app.owners.get(id));
     let owned_by = owner.as_ref().map(|owner| &*owner.model);
-    let (resolved, model) = resolve(&now.fleet, envelope, owned_by, &parts.headers)?;
+    let (resolved, model) =
+        resolve(&now.fleet, envelope, owned_by, &parts.headers).map_err(|refusal| {
+            // Where the path alone says what is asked for, it is that which is not found.
+            match (refusal, stored_id(parts.uri.path())) {
+                (Refusal::NoModel, Some((id, _))) => Refusal::UnknownResponse(id.to_owned()),
+                (refusal, _) => refusal,
+            }
+        })?;
     let owner = owner.and_then(|owner| {
         let members = resolved.pool.members();
         members.iter().find(|member| *member.url() == *owner.url).cloned()

@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kvasir_balance::Blind;
-use kvasir_fleet::{Pool, PromptState};
+use kvasir_fleet::{Pool, PromptState, Stage};
 use kvasir_prompt::{
     Api, Level, PromptText, Prompts, Quick, Renderer, Unrouted, given_ids, prompt_text,
 };
 use tokio::sync::Semaphore;
+
+use crate::model_families::ModelFamilies;
 
 /// Without a tokenizer a body is only looked through, which is a hundred times as fast.
 const INLINE_READ_BYTES: usize = 256 << 10;
@@ -263,9 +265,26 @@ fn finished(
     renderer: Option<&Arc<Renderer>>,
     rendered: Rendered,
 ) -> Known {
+    if asked.learns && renderer.is_some() {
+        note_chat(pool, asked.api, &rendered);
+    }
     match rendered {
         Ok(rendered) => Known::of_rendered(pool, asked, renderer, rendered),
         Err((why, text)) => Known::of_text(pool, asked.body.len(), why, text),
+    }
+}
+
+/// What a chat says of the model's template: others that are not rendered say nothing.
+fn note_chat(pool: &Pool, api: Api, rendered: &Rendered) {
+    if !matches!(api, Api::Chat | Api::Messages | Api::Responses) {
+        return;
+    }
+    match rendered {
+        Ok(rendered) if rendered.texts.iter().any(Option::is_some) => {
+            pool.prompts().note_chat(true);
+        }
+        Err(("template_error", _)) => pool.prompts().note_chat(false),
+        _ => {}
     }
 }
 
@@ -279,5 +298,6 @@ fn text_in(api: Api, body: &[u8], wanted: usize) -> Option<PromptText> {
 }
 
 fn note_time(model: &str, took: Duration) {
-    metrics::histogram!("kvasir_tokenize_seconds", "model" => model.to_owned()).record(took);
+    Stage::Tokenise.took(took.as_secs_f64());
+    ModelFamilies::of(model).tokenized(took.as_secs_f64());
 }

@@ -1,8 +1,10 @@
 //! Long texts are read and made off the async threads.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
+use kvasir_fleet::Stage;
 use kvasir_prompt::{BodyError, Envelope, names_media};
 use tokio::sync::Semaphore;
 
@@ -36,7 +38,9 @@ pub(crate) async fn envelope(
 ) -> Result<(Envelope, bool), BodyError> {
     let (length, body) = (body.len(), body.clone());
     let read = move || {
+        let start = Instant::now();
         let envelope = Envelope::parse(&body)?;
+        Stage::Parse.since(start);
         Ok((envelope, media && names_media(&body)))
     };
     on(permits, length, read).await.unwrap_or_else(|| {

@@ -31,6 +31,7 @@ use self::ending::error_event;
 use self::events::Events;
 use self::patience::Patience;
 use crate::access_log::AccessLog;
+use crate::moment::Awaited;
 use crate::owners::{IdTap, Owner, Owners};
 use crate::parity::Judge;
 use crate::split::{Companion, Ride, StreamMerge};
@@ -100,6 +101,8 @@ pub(crate) struct Relay {
     events: Option<Events>,
     course: Option<Course>,
     patience: Patience,
+    /// When all answers have to be over.
+    cut: Awaited,
     /// The trailers of a stream of events.
     trailers: Option<Frame<Bytes>>,
     /// What is left to be passed when all events have.
@@ -152,6 +155,7 @@ impl Relay {
         timeouts: &Timeouts,
         stores: Option<(Arc<Owners>, Owner)>,
         judge: Option<Judge>,
+        cut: Awaited,
         log: AccessLog,
     ) -> Self {
         let Source { first, rest, api, is_open, ride } = source;
@@ -167,6 +171,7 @@ impl Relay {
             events: is_open.then(Events::default),
             course: if is_open { Course::of(api) } else { None },
             patience: Patience::new(timeouts.idle, log.started().checked_add(timeouts.request)),
+            cut,
             trailers: None,
             last: None,
             unsent: true,
@@ -295,10 +300,18 @@ impl Relay {
         }
         let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
         // An engine that always has something does not get around it.
-        if self.patience.is_over() && !rest.is_end_stream() {
-            return Poll::Ready(Some(Err(Break::Deadline)));
+        if !rest.is_end_stream() {
+            if self.cut.is_there() {
+                return Poll::Ready(Some(Err(Break::Stopping)));
+            }
+            if self.patience.is_over() {
+                return Poll::Ready(Some(Err(Break::Deadline)));
+            }
         }
         match Pin::new(rest).poll_frame(cx) {
+            Poll::Pending if self.cut.poll(cx).is_ready() => {
+                Poll::Ready(Some(Err(Break::Stopping)))
+            }
             Poll::Pending => self.patience.poll(cx).map(|why| Some(Err(why))),
             Poll::Ready(next) => Poll::Ready(next.map(|next| next.map_err(|_| Break::Broke))),
         }
@@ -373,9 +386,14 @@ impl Body for Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // A body of known length is not polled past its last byte.
-        if !self.ended && self.is_end_stream() {
-            self.log.complete();
+        if !self.ended {
+            if self.is_end_stream() {
+                // A body of known length is not polled past its last byte.
+                self.log.complete();
+            } else if self.cut.is_there() {
+                // Its client took nothing more in the time that was left.
+                self.log.broke(Break::Stopping);
+            }
         }
         let mut usage = self.tap.found();
         if let Some(reservation) = &mut self.reservation {

@@ -1,5 +1,7 @@
 //! Reads a request's body: whole, bounded in size and time.
 
+use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -23,12 +25,12 @@ const RESERVE: usize = 1 << 20;
 /// (`expect: 100-continue`): it can be refused without.
 pub(crate) async fn read<B>(mut body: B, limit: usize, waits: bool) -> Result<Bytes, Refusal>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes, Error: Error + 'static> + Send + Unpin + 'static,
 {
     let hint = body.size_hint();
     let announced = usize::try_from(hint.lower()).unwrap_or(usize::MAX);
     if announced > limit {
-        discard(body, waits).await;
+        discard(body, waits);
         return Err(Refusal::TooLarge { limit });
     }
     let mut first = Bytes::new();
@@ -37,7 +39,7 @@ where
     while let Some(data) = next(&mut body, until).await? {
         let read = first.len() + rest.len();
         if read + data.len() > limit {
-            discard(body, false).await;
+            discard(body, false);
             return Err(Refusal::TooLarge { limit });
         }
         if read == 0 {
@@ -57,14 +59,14 @@ where
 /// The next piece, by `until` at the latest.
 async fn next<B>(body: &mut B, until: Instant) -> Result<Option<Bytes>, Refusal>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes, Error: Error + 'static> + Unpin,
 {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let frame = tokio::time::timeout(PAUSE.min(left), body.frame()).await;
         match frame.map_err(|_| Refusal::SlowBody)? {
             None => return Ok(None),
-            Some(Err(_)) => return Err(Refusal::BodyBroke),
+            Some(Err(error)) => return Err(broke(&error)),
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) if data.is_empty() => {}
                 Ok(data) => return Ok(Some(data)),
@@ -75,22 +77,40 @@ where
     }
 }
 
-/// Reads a body that nobody wants, within bounds, so that its sender gets to read the refusal.
-pub(crate) async fn discard<B>(mut body: B, waits: bool)
+/// What came in place of the next piece. The connection says what is wrong with chunks, and of all else
+/// only that it is over.
+fn broke(error: &(dyn Error + 'static)) -> Refusal {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<io::Error>()
+            && matches!(io.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData)
+        {
+            return Refusal::BadFraming(io.to_string().to_lowercase());
+        }
+        cause = error.source();
+    }
+    Refusal::BodyBroke
+}
+
+/// Reads a body that nobody wants, within bounds and beside the answer, so that its sender gets to read
+/// the refusal at once.
+pub(crate) fn discard<B>(mut body: B, waits: bool)
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes, Error: Error + 'static> + Send + Unpin + 'static,
 {
-    if waits {
+    if waits || body.is_end_stream() {
         return;
     }
-    let until = Instant::now() + DRAIN_TIME;
-    let mut read = 0;
-    while read < DRAIN_BYTES {
-        match next(&mut body, until).await {
-            Ok(Some(data)) => read += data.len(),
-            _ => return,
+    tokio::spawn(async move {
+        let until = Instant::now() + DRAIN_TIME;
+        let mut read = 0;
+        while read < DRAIN_BYTES {
+            match next(&mut body, until).await {
+                Ok(Some(data)) => read += data.len(),
+                _ => return,
+            }
         }
-    }
+    });
 }
 
 #[cfg(test)]

@@ -37,6 +37,14 @@ impl Route {
         matches!(self, Self::Health | Self::Ready)
     }
 
+    /// The API it calls, where it is one.
+    pub(crate) fn api(self) -> Option<Api> {
+        match self {
+            Self::Api(api) => Some(api),
+            _ => None,
+        }
+    }
+
     /// What spans call `path`, so that there are few names.
     pub(crate) fn pattern(self, path: &str) -> Pattern {
         match self {
@@ -52,6 +60,10 @@ impl Route {
 
 /// Finds a request line's route.
 pub(crate) fn route(method: &Method, path: &str, forward_paths: &[String]) -> Route {
+    // A tunnel is nothing for an engine, and has no path either.
+    if method == Method::CONNECT {
+        return Route::WrongMethod { allow: "GET, HEAD, POST, OPTIONS" };
+    }
     let own = match path {
         "/v1/models" => Some(Route::Models),
         "/health" => Some(Route::Health),
@@ -85,8 +97,8 @@ pub(crate) fn route(method: &Method, path: &str, forward_paths: &[String]) -> Ro
     if !forwarded {
         return Route::Unknown;
     }
-    // A tunnel is nothing for an engine, and an echo of a head would tell the engine's key.
-    if method == Method::CONNECT || method == Method::TRACE {
+    // An echo of a head would tell the engine's key.
+    if method == Method::TRACE {
         return Route::WrongMethod { allow: "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS" };
     }
     Route::Forward
@@ -189,8 +201,8 @@ mod tests {
     #[test]
     fn neither_tunnels_nor_echoes_are_forwarded() {
         let listed = ["/*".to_owned()];
-        for method in [Method::CONNECT, Method::TRACE] {
-            assert!(matches!(route(&method, "/pooling", &listed), Route::WrongMethod { .. }));
+        for (method, path) in [(Method::CONNECT, ""), (Method::TRACE, "/pooling")] {
+            assert!(matches!(route(&method, path, &listed), Route::WrongMethod { .. }));
         }
         assert_eq!(route(&Method::OPTIONS, "/pooling", &listed), Route::Forward);
     }

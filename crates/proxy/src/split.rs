@@ -38,8 +38,12 @@ use crate::usage::Usage;
 
 /// The code of the error where a decode engine broke off without a byte, and nobody does better.
 pub(crate) const DECODE_DIED: &str = "pd_decode_backend_died";
+/// The same of a prefill engine.
+pub(crate) const PREFILL_DIED: &str = "pd_prefill_backend_died";
 /// The code of the error where prefill legs failed that were sent together with their decode legs.
 pub(crate) const PAIR_FAILED: &str = "pd_sg_prefill_failed";
+/// The code of the error where neither of two legs that were sent together gave data in time.
+pub(crate) const PAIR_TIMEOUT: &str = "pd_pair_timeout";
 
 /// An engine's part in a split request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

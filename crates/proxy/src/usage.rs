@@ -1,4 +1,4 @@
-//! Reads two numbers out of an answer as it passes: what the engine says of its prompt cache.
+//! Reads numbers out of an answer as it passes: what the engine says of its prompt cache, and how many tokens it made.
 
 use bytes::Bytes;
 use kvasir_prompt::Api;
@@ -6,18 +6,22 @@ use memchr::memmem::Finder;
 
 const CACHED: &[u8] = b"\"cached_tokens\":";
 const PROMPT: &[u8] = b"\"prompt_tokens\":";
+const COMPLETION: &[u8] = b"\"completion_tokens\":";
 /// The same in answers of `/v1/responses`.
 const INPUT: &[u8] = b"\"input_tokens\":";
-/// The longer key, blanks, and the digits of a number.
+const OUTPUT: &[u8] = b"\"output_tokens\":";
+/// The longest key, blanks, and the digits of a number.
 const CARRY: usize = 48;
 
-/// Finds `cached_tokens` and `prompt_tokens` in the bytes of an answer, without parsing it. Inside
+/// Finds `cached_tokens`, `prompt_tokens` and `completion_tokens` in the bytes of an answer, without parsing it. Inside
 /// a JSON string the quotes of such a key would be escaped, so generated text cannot imitate one.
 #[derive(Debug)]
 pub(crate) struct UsageTap {
     cached: Finder<'static>,
     prompt: Finder<'static>,
     prompt_key: usize,
+    completion: Finder<'static>,
+    completion_key: usize,
     /// The end of what was seen, for keys cut in two.
     carry: Vec<u8>,
     found: Usage,
@@ -28,15 +32,23 @@ pub(crate) struct UsageTap {
 pub(crate) struct Usage {
     pub(crate) cached_tokens: Option<u64>,
     pub(crate) prompt_tokens: Option<u64>,
+    /// Tokens of the answer.
+    pub(crate) completion_tokens: Option<u64>,
 }
 
 impl UsageTap {
     pub(crate) fn new(api: Option<Api>) -> Self {
-        let key = if api == Some(Api::Responses) { INPUT } else { PROMPT };
+        let (key, made) = match api {
+            Some(Api::Responses) => (INPUT, OUTPUT),
+            Some(Api::Messages) => (PROMPT, OUTPUT),
+            _ => (PROMPT, COMPLETION),
+        };
         Self {
             cached: Finder::new(CACHED),
             prompt: Finder::new(key),
             prompt_key: key.len(),
+            completion: Finder::new(made),
+            completion_key: made.len(),
             carry: Vec::with_capacity(2 * CARRY),
             found: Usage::default(),
         }
@@ -69,6 +81,9 @@ impl UsageTap {
         if let Some(number) = last_number(&self.prompt, self.prompt_key, bytes) {
             self.found.prompt_tokens = Some(number);
         }
+        if let Some(number) = last_number(&self.completion, self.completion_key, bytes) {
+            self.found.completion_tokens = Some(number);
+        }
     }
 }
 
@@ -91,7 +106,7 @@ mod tests {
     use super::*;
 
     const ANSWER: &str = r#"{"choices":[{"text":"say \"cached_tokens\": 7 please"}],"usage":
-        {"prompt_tokens":230,"total_tokens":231,"prompt_tokens_details":{"cached_tokens": 192}}}"#;
+        {"prompt_tokens":230,"total_tokens":231,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens": 192}}}"#;
 
     fn read(pieces: &[&[u8]]) -> Usage {
         read_as(None, pieces)
@@ -105,7 +120,8 @@ mod tests {
         tap.found()
     }
 
-    const FOUND: Usage = Usage { cached_tokens: Some(192), prompt_tokens: Some(230) };
+    const FOUND: Usage =
+        Usage { cached_tokens: Some(192), prompt_tokens: Some(230), completion_tokens: Some(1) };
 
     #[test]
     fn numbers_are_found_wherever_the_answer_is_cut() {
@@ -121,7 +137,7 @@ mod tests {
     #[test]
     fn responses_have_words_of_their_own() {
         let answer =
-            br#"{"usage":{"input_tokens":230,"input_tokens_details":{"cached_tokens":192}}}"#;
+            br#"{"usage":{"input_tokens":230,"output_tokens":1,"input_tokens_details":{"cached_tokens":192}}}"#;
         assert_eq!(read_as(Some(Api::Responses), &[answer]), FOUND);
         assert_eq!(read(&[answer]).prompt_tokens, None);
     }

@@ -6,11 +6,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kvasir_files::read_small_file;
 use rustls::crypto::ring::default_provider;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+
+/// The largest file: far more than all public authorities.
+const MOST_FILE_BYTES: usize = 8 << 20;
 
 /// PEM files of the server's identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,8 +63,9 @@ pub fn server_config(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerConf
         }
     };
     let chain = certificates(&files.cert)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| format!("{}: {error}", files.key.display()))?;
+    let key = read(&files.key)?;
+    let key = PrivateKeyDer::from_pem_slice(&key)
+        .map_err(|error| unusable(&files.key, &error, "private key"))?;
     let mut config = builder.with_single_cert(chain, key).map_err(|error| {
         format!("{} with {}: {error}", files.cert.display(), files.key.display())
     })?;
@@ -68,13 +73,42 @@ pub fn server_config(files: &TlsFiles, protocols: &[&[u8]]) -> Result<ServerConf
     Ok(config)
 }
 
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    read_small_file(path, MOST_FILE_BYTES)
+        .map_err(|why| format!("cannot read {}: {why}", path.display()))
+}
+
+/// Why a file is of no use, where a `what` is looked for in it.
+fn unusable(path: &Path, error: &pem::Error, what: &str) -> String {
+    let name = path.display();
+    match error {
+        pem::Error::Io(why) => format!("cannot read {name}: {why}"),
+        pem::Error::NoItemsFound => format!("{name}: no {what} in it"),
+        other => format!("{name}: {other}"),
+    }
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let name = path.display();
-    let read = CertificateDer::pem_file_iter(path).map_err(|error| format!("{name}: {error}"))?;
-    let chain: Result<Vec<_>, _> = read.collect();
-    let chain = chain.map_err(|error| format!("{name}: {error}"))?;
+    let bytes = read(path)?;
+    let wrong = |error| unusable(path, &error, "certificate");
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let chain = chain.map_err(wrong)?;
     if chain.is_empty() {
         return Err(format!("{name}: no certificate in it"));
     }
     Ok(chain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_end_is_not_read() {
+        let zero = PathBuf::from("/dev/zero");
+        let files = TlsFiles { cert: zero.clone(), key: zero, client_ca: None };
+        let why = server_config(&files, &[]).unwrap_err();
+        assert_eq!(why, "cannot read /dev/zero: is no regular file");
+    }
 }

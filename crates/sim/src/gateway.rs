@@ -92,12 +92,12 @@ impl Gateway {
     }
 
     /// Chooses who serves a request and reserves its load there. `tried` are engines where it failed
-    /// before.
+    /// before; it is a `first_attempt` as long as no engine got the request.
     pub(crate) fn choose(
         &mut self,
         prepared: &Prepared<'_>,
         request: usize,
-        tried: &[u16],
+        (tried, first_attempt): (&[u16], bool),
         now: Time,
     ) -> Option<Chosen> {
         let prompt_tokens = prepared.prompt_tokens[request];
@@ -108,7 +108,7 @@ impl Gateway {
         let candidates = self.candidates(&keys, now);
         let extras: Vec<Extra> = self.members.iter().map(Member::extra).collect();
         let query = query_of(prompt_tokens, &keys);
-        let (exclusions, first_attempt) = (self.exclusions(tried), tried.is_empty());
+        let exclusions = self.exclusions(tried);
         let members = Members { candidates: &candidates, exclusions: &exclusions, first_attempt };
         let pairing = self.pairing.as_ref();
         let picked = self.player.choose(&query, &members, pairing, &extras, whole_micros(now))?;

@@ -4,7 +4,7 @@ mod fleet;
 
 use std::time::Duration;
 
-use kvasir_engine_sim::{ConfigError, CostModel, EngineConfig, OpaqueHashing};
+use kvasir_engine_sim::{ConfigError, CostModel, EngineConfig, MAX_BLOCK_SIZE, OpaqueHashing};
 use kvasir_fleet::Advice;
 
 pub use self::fleet::{Fleet, Split};
@@ -95,7 +95,7 @@ pub struct Restart {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum OptionsError {
     /// A number out of its range.
-    #[error("{name} is {value}: expected {expected}")]
+    #[error("{name} is {value}: must be from {expected}")]
     Range {
         /// The option.
         name: &'static str,
@@ -198,6 +198,8 @@ impl Options {
     pub fn validate(&self, longest: u64) -> Result<(), OptionsError> {
         self.validate_fleet()?;
         count("gateways", self.gateways, 1, MAX_GATEWAYS)?;
+        // A cache of blocks of nothing would be too small, whatever it holds.
+        count("block-size", self.engine.block_size, 1, MAX_BLOCK_SIZE)?;
         number("time-scale", self.time_scale, 1e-3, 1e4)?;
         let Engines { cache_tokens, speeds, .. } = &self.engine;
         count("number of cache sizes", cache_tokens.len(), 1, MAX_REPLICAS)?;

@@ -193,7 +193,8 @@ impl Plans {
                 PairPlan::Split => &mut plans.split,
                 PairPlan::DecodeHolds => &mut plans.decode_holds,
                 PairPlan::Unified => &mut plans.unified,
-                PairPlan::NoPrefill => &mut plans.no_prefill,
+                // Every simulated request may be split.
+                PairPlan::NoPrefill | PairPlan::NotSplit => &mut plans.no_prefill,
             } += 1;
         }
         plans

@@ -199,10 +199,9 @@ impl<'a> World<'a> {
     /// Chooses an engine and sends the request there; it fails if there is none left.
     fn dispatch(&mut self, request: u32, gateway: u16, tried: Vec<u16>, broken_off: u8) {
         let place = request as usize;
-        let chosen = self
-            .gateways
-            .get_mut(usize::from(gateway))
-            .and_then(|chooser| chooser.choose(self.prepared, place, &tried, self.now));
+        let chosen = self.gateways.get_mut(usize::from(gateway)).and_then(|chooser| {
+            chooser.choose(self.prepared, place, (&tried, broken_off == 0), self.now)
+        });
         let Some(chosen) = chosen else { return self.end(request, Ended::Failed) };
         let Chosen { answers: reservation, prefill, plan, predicted, spilled } = chosen;
         let record = &mut self.records[place];

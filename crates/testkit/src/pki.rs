@@ -71,6 +71,12 @@ impl Authority {
         &self.pem
     }
 
+    /// Itself as an identity, which no server may show.
+    #[must_use]
+    pub fn itself(&self) -> Identity {
+        Identity { cert: self.pem.clone(), key: self.issuer.key().serialize_pem() }
+    }
+
     /// An identity for these names, of servers and of clients.
     ///
     /// # Panics

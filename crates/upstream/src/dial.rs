@@ -8,8 +8,9 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
+use crate::certificate;
 use crate::dns::Names;
-use crate::failure::{Failure, Phase, root_cause};
+use crate::failure::{Failure, Phase};
 use crate::io::{Io, Wire};
 use crate::origin::Inner;
 use crate::socket::prepare;
@@ -63,7 +64,7 @@ pub(crate) async fn dial(names: &Names, origin: &Inner, deadline: Deadline) -> R
     let stream = deadline
         .of(Phase::Tls, &what, handshake)
         .await?
-        .map_err(|error| failed(root_cause(&error)))?;
+        .map_err(|error| failed(certificate::why(&error)))?;
     if origin.http2 && stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         return Err(failed("the engine does not offer h2 (ALPN)".to_owned()));
     }

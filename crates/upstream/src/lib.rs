@@ -13,6 +13,7 @@
 //! over another one, once.
 
 mod answer;
+mod certificate;
 mod dial;
 mod dns;
 mod failure;

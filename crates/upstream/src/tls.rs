@@ -1,17 +1,20 @@
 //! TLS to engines: whom to believe, and how to show who we are.
 
 use std::fmt;
-use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kvasir_files::read_small_file;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+/// The largest file: far more than all public authorities.
+const MOST_FILE_BYTES: usize = 8 << 20;
 
 /// Where TLS's parts are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -156,7 +159,8 @@ impl fmt::Debug for Tls {
 }
 
 fn read(key: &'static str, path: &Path, digest: &mut DefaultHasher) -> Result<Vec<u8>, TlsError> {
-    let bytes = fs::read(path).map_err(|error| unreadable(key, path, &error))?;
+    let read = read_small_file(path, MOST_FILE_BYTES);
+    let bytes = read.map_err(|error| unreadable(key, path, &error))?;
     (key, &bytes).hash(digest);
     Ok(bytes)
 }

@@ -11,13 +11,13 @@ use crate::child::{Running, started};
 /// The model's name in requests.
 pub(super) const MODEL: &str = "kvasir-demo";
 /// How long a program may take to say where it listens.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ends with this value.
 pub(super) struct Fleet {
     url: String,
     _gateway: Running,
-    _engines: [Running; 2],
+    engines: [(Running, String); 2],
 }
 
 impl Fleet {
@@ -37,33 +37,37 @@ impl Fleet {
             Ok(status) => return Err(format!("cargo build ended with {status}")),
             Err(error) => return Err(format!("cargo: {error}")),
         }
-        let bin = root.join("target/debug");
-        let engine = || {
-            let mut command = Command::new(bin.join("kvasirctl"));
-            command.args(["sim-engine", "--port", "0", "--speed", "4"]);
-            command.args(["--events", "tcp://127.0.0.1:*", "--replay", "tcp://127.0.0.1:*"]);
-            started(command, PATIENCE, |line| {
-                line.split(' ').find(|word| word.starts_with("http://"))
-            })
-        };
-        let (first, second) = (engine()?, engine()?);
-        let mut gateway = Command::new(bin.join("kvasir-gateway"));
+        let events = ["--events", "tcp://127.0.0.1:*", "--replay", "tcp://127.0.0.1:*"];
+        let (first, second) = (engine(root, &events)?, engine(root, &events)?);
+        let mut gateway = Command::new(root.join("target/debug/kvasir-gateway"));
         gateway.args(["serve", "--listen", "127.0.0.1:0", "--decision-headers"]);
         gateway.args([&first.1, &second.1]).env("RUST_LOG", "info,kvasir::access=warn");
         let (running, address) = started(gateway, PATIENCE, |line| line.split("address=").nth(1))?;
         let url = format!("http://{}", address.trim());
         ready(&url)?;
-        Ok(Self { url, _gateway: running, _engines: [first.0, second.0] })
+        Ok(Self { url, _gateway: running, engines: [first, second] })
     }
 
     /// Without a final slash.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
+
+    /// The URLs of its engines.
+    pub(super) fn engines(&self) -> impl Iterator<Item = &str> {
+        self.engines.iter().map(|(_, url)| url.as_str())
+    }
+}
+
+/// Starts a simulated engine; with its URL.
+pub(super) fn engine(root: &Path, events: &[&str]) -> Result<(Running, String), String> {
+    let mut command = Command::new(root.join("target/debug/kvasirctl"));
+    command.args(["sim-engine", "--port", "0", "--speed", "4"]).args(events);
+    started(command, PATIENCE, |line| line.split(' ').find(|word| word.starts_with("http://")))
 }
 
 /// Waits until the gateway serves.
-fn ready(url: &str) -> Result<(), String> {
+pub(super) fn ready(url: &str) -> Result<(), String> {
     let end = std::time::Instant::now() + PATIENCE;
     while std::time::Instant::now() < end {
         let mut curl = Command::new("curl");

@@ -33,6 +33,11 @@ impl Tools {
                 quietly(Command::new(program).arg("--version"))?;
                 Ok(PathBuf::from("bash"))
             }
+            Need::Browser => {
+                quietly(Command::new("chromium").arg("--version"))?;
+                quietly(Command::new("node").arg("--version"))?;
+                Ok(PathBuf::from("node"))
+            }
             Need::Python(packages) => {
                 let venv = self.venv(name);
                 let installed = venv.join("installed");

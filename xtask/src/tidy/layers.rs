@@ -5,12 +5,13 @@ use super::tree::Tree;
 
 /// Layers from the bottom up. A crate may use those of lower layers only.
 const LAYERS: &[&[&str]] = &[
-    &["kvasir-kv-hash", "kvasir-server-tls"],
-    &["kvasir-inventory"],
+    &["kvasir-files", "kvasir-kv-hash", "kvasir-metrics"],
+    &["kvasir-inventory", "kvasir-server-tls"],
     &["kvasir-balance", "kvasir-prompt", "kvasir-kv-events", "kvasir-upstream"],
     &["kvasir-fleet", "kvasir-engine-sim", "kvasir-config"],
     &[
         "kvasir-admin",
+        "kvasir-admin-client",
         "kvasir-compat-loxilb",
         "kvasir-proxy",
         "kvasir-advice",

@@ -1,6 +1,10 @@
 //! The admin API of a running gateway.
 
+mod audit;
 mod changes;
+mod connections;
+mod page;
+mod pairs;
 mod reads;
 mod roles;
 mod routing;

@@ -140,7 +140,7 @@ async fn keys_that_cannot_be_used_are_a_bad_configuration() {
         (json!({"api_keys": ["good-enough-key"], "api_keys_env": "X"}), "give one of".to_owned()),
         (
             json!({"api_keys_env": "KVASIR_TEST_NOT_SET"}),
-            "api_keys_env: KVASIR_TEST_NOT_SET".to_owned(),
+            "api_keys_env: `KVASIR_TEST_NOT_SET`".to_owned(),
         ),
         (
             json!({"api_keys_file": "/nonexistent/keys"}),

@@ -36,7 +36,7 @@ async fn a_mistake_in_the_file_is_located_and_what_is_allowed_is_said() {
         ),
         (
             "pools: [{model: m, endpoints: [{url: 'http://a', events: 'http://a:1'}]}]",
-            &["pool `m`", "http://a", "neither tcp:// nor ipc://"],
+            &["FILE:1:58: pools[0].endpoints[0].events:", "neither tcp:// nor ipc://"],
         ),
         (
             "decision_log: {directory: /tmp, max_bytes: 1000}\n",
@@ -44,7 +44,7 @@ async fn a_mistake_in_the_file_is_located_and_what_is_allowed_is_said() {
         ),
         ("decision_log: {files: 3}\n", &["FILE:1:", "directory"]),
         ("{}", &["FILE: pools: at least one"]),
-        ("pools: [{model: m, endpoints: []}]", &["FILE: pools[0].endpoints: at least one"]),
+        ("pools: [{model: m, endpoints: []}]", &["FILE:1:31: pools[0].endpoints: at least one"]),
     ] {
         let (status, stderr) = run(text).await;
         assert_eq!(status, BAD_CONFIG, "{text}: {stderr}");
@@ -65,7 +65,10 @@ async fn a_key_that_is_not_there_is_a_bad_configuration() {
         let (status, stderr) =
             run(&format!("listen: 127.0.0.1:0\npools: [{{model: m, {key}, {pool}}}]")).await;
         assert_eq!(status, BAD_CONFIG, "{key}: {stderr}");
-        assert!(stderr.contains(wanted) && stderr.contains("`m`"), "{key}: {stderr}");
+        assert!(
+            stderr.contains(wanted) && stderr.contains("FILE:2:") && stderr.contains("pools[0]"),
+            "{key}: {stderr}"
+        );
         assert!(!stderr.contains("lines"), "a key is never shown: {stderr}");
     }
 }
@@ -97,11 +100,11 @@ async fn wrong_arguments_are_refused_with_the_reason() {
         run_to_end(["http://127.0.0.1:1", "--tokenizer-dir", "/nonexistent"]).await;
     assert_eq!(status, BAD_CONFIG);
     assert!(stderr.contains("/nonexistent"), "{stderr}");
-    // In a file it is the same, and named with its pool.
+    // In a file it is the same, with its place.
     let pool = "model: m, tokenizer_dir: /nonexistent, endpoints: [{url: 'http://127.0.0.1:9'}]";
     let (status, stderr) = run(&format!("listen: 127.0.0.1:0\npools: [{{{pool}}}]")).await;
     assert_eq!(status, BAD_CONFIG, "{stderr}");
-    for part in ["`m`", "tokenizer_dir", "/nonexistent"] {
+    for part in ["FILE:2:35", "pools[0].tokenizer_dir", "/nonexistent"] {
         assert!(stderr.contains(part), "{stderr}");
     }
 }

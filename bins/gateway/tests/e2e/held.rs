@@ -1,7 +1,7 @@
 //! What is held back of an answer, and for how long: a head until the first data, an error while others
 //! are asked. And answers that are shorter than they said.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::Request;
 use http_body_util::BodyExt as _;
@@ -9,7 +9,7 @@ use kvasir_testkit::engine::{EngineConfig, FakeEngine, RawEnd, RawStep, Reply};
 use kvasir_testkit::http_client::{HttpClient, full};
 use serde_json::json;
 
-use crate::harness::{COMPLETIONS, Gateway, Lockstep, completion, pool, pool_at, stream};
+use crate::harness::{COMPLETIONS, Gateway, Lockstep, SOON, completion, pool, pool_at, stream};
 
 const SSE: &str =
     "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\nx-of: ";
@@ -135,12 +135,20 @@ async fn an_answer_shorter_than_it_said_never_looks_whole() {
                 let steps = vec![RawStep::Write(cut.clone().into())];
                 engine.set_default(Reply::Raw(steps, end));
                 let gateway = Gateway::over(pool("tiny", &[&engine])).await;
-                let (whole, came) = read(&gateway, http2).await;
-                assert!(!whole, "{kind}: its end was forged");
                 let all = b"data: 1\n\ndata: [D";
-                // Where the engine resets its connection, that may overtake what it sent.
+                // Where the engine resets its connection, that may overtake what it sent. So may the
+                // reset of an HTTP/2 stream on a busy machine, but not time after time.
                 let may_be_less = matches!(end, RawEnd::Reset);
-                assert!(all.starts_with(&came) && (may_be_less || came == all), "{came:?}");
+                let begun = Instant::now();
+                loop {
+                    let (whole, came) = read(&gateway, http2).await;
+                    assert!(!whole, "{kind}: its end was forged");
+                    assert!(all.starts_with(&came), "{came:?}");
+                    if may_be_less || came == all {
+                        break;
+                    }
+                    assert!(http2 && begun.elapsed() < SOON, "{kind}: {came:?}");
+                }
                 let line = gateway.access_line(|line| line["path"] == COMPLETIONS).await;
                 let seen = (&line["outcome"], &line["fault"], &line["attempts"]);
                 assert_eq!(seen, (&json!("engine_broke_off"), &json!("engine"), &json!(1)));

@@ -217,3 +217,25 @@ async fn each_event_of_a_stream_arrives_before_the_next_one_is_sent() {
     }
     gateway.until_idle().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_tells_every_stream_why_it_is_cut_off() {
+    let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
+    let config = json!({"pools": [pool("tiny", &[&engine])], "shutdown_grace_s": 0});
+    let mut gateway = Gateway::start(config).await;
+    let mut client = HttpClient::h2c(gateway.addr()).await.unwrap();
+    let ask = |client: &HttpClient| {
+        let request = Request::post(client.uri(COMPLETIONS)).header("host", "localhost");
+        request.body(full(stream(&[1], 5).to_string())).unwrap()
+    };
+    let gap = Duration::from_millis(10);
+    engine.push([Reply::SlowTokens { first: gap, gap, count: 10_000 }]);
+    let request = ask(&client);
+    let mut body = client.begin(request).await.unwrap().into_body();
+    data(&mut body).await.unwrap().unwrap();
+    gateway.terminate();
+    let rest = body.collect().await.expect("in good order").to_bytes();
+    let rest = String::from_utf8_lossy(&rest);
+    assert!(rest.contains("\"code\":\"stopping\"") && !rest.contains("[DONE]"), "{rest}");
+    assert_eq!(gateway.exit_status().await, Some(1));
+}

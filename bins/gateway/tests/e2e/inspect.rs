@@ -32,14 +32,23 @@ fn every_example_passes() {
 }
 
 #[test]
+fn a_pool_of_one_side_passes_with_a_warning() {
+    let text = "pools:\n- {model: m, endpoints: [{url: 'http://127.0.0.1:9', role: prefill}]}\n";
+    let file = ConfigFile::new(text);
+    let (status, said, error) = run(&["check", "--config", file.path().to_str().unwrap()], &[]);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(said.contains("\nwarning: pool `m`: no decode endpoint: "), "{said}");
+}
+
+#[test]
 fn what_serve_would_refuse_check_refuses() {
     for (text, wanted) in [
-        ("polcies: 1\n", "FILE:1:1: unknown field `polcies`"),
+        ("polcies: 1\n", "FILE:1:1: unknown key `polcies`"),
         ("{}", "FILE: pools: at least one"),
         ("api_keys_file: /nonexistent/keys\n", "api_keys_file: /nonexistent/keys"),
         (
             "decision_headers_token_env: KVASIR_E2E_UNSET\n",
-            "decision_headers_token_env: KVASIR_E2E",
+            "decision_headers_token_env: `KVASIR_E2E",
         ),
         ("admin: {write_token_file: /nonexistent/t}\n", "admin.write_token_file: /nonexistent/t"),
         ("listener: {tls: {cert_file: /nonexistent/c, key_file: k}}\n", "/nonexistent/c"),

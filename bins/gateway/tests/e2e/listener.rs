@@ -194,10 +194,10 @@ async fn a_taken_port_is_said_and_what_is_out_of_bounds_located() {
         "{text}"
     );
     for (bad, why) in [
-        (r#"{"max_connections": 0}"#, "0 is not from 1 to 1048576"),
-        (r#"{"max_concurrent_streams": 0}"#, "0 is not from 1 to 65536"),
-        (r#"{"idle_timeout_s": 0}"#, "0 is not from 1 to 86400"),
-        (r#"{"write_stall_s": 100000}"#, "100000 is not from 1 to 86400"),
+        (r#"{"max_connections": 0}"#, "must be from 1 to 1048576"),
+        (r#"{"max_concurrent_streams": 0}"#, "must be from 1 to 65536"),
+        (r#"{"idle_timeout_s": 0}"#, "must be from 1 to 86400"),
+        (r#"{"write_stall_s": 100000}"#, "must be from 1 to 86400"),
         (r#"{"forwarded_headers": "drop"}"#, "expected one of append, replace, off"),
         (r#"{"tls": {"cert_file": "x"}}"#, "key_file"),
         (r#"{"tls": {"cert_file": "", "key_file": "k"}}"#, "must have a name"),
@@ -207,5 +207,23 @@ async fn a_taken_port_is_said_and_what_is_out_of_bounds_located() {
         let (status, text) = run_to_end(["--config", file.path().to_str().unwrap()]).await;
         assert_eq!(status, Some(78), "{bad}: {text}");
         assert!(text.contains(".yaml:2:") && text.contains(why), "{bad}: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_is_listened_on_at_the_address_it_stands_for() {
+    let engine = FakeEngine::start(EngineConfig::default()).await.unwrap();
+    let config = json!({"pools": [pool("tiny", &[&engine])], "listen": "localhost:0",
+        "admin": {"listen": "localhost:0"}, "log": {"format": "json"}});
+    let file = ConfigFile::of(&config);
+    let gateway = Gateway::begun(["--config", file.path().to_str().unwrap()]);
+    let listening = gateway.line("the address", |line| line.contains("\"listening\"")).await;
+    let line: Value = serde_json::from_str(&listening).unwrap();
+    let address: SocketAddr = line["address"].as_str().unwrap().parse().unwrap();
+    assert!(address.ip().is_loopback(), "{address}");
+    assert_eq!(client::get(address, "/health").await.unwrap().status, 200);
+    for key in ["listen", "admin.listen"] {
+        let which = format!("\"key\":\"{key}\",\"name\":\"localhost:0\",\"chosen\":\"");
+        gateway.line("which address it is", |line| line.contains(&which)).await;
     }
 }

@@ -52,9 +52,9 @@ async fn every_miss_has_its_reason() {
         assert_eq!(miss.as_deref(), Some(wanted));
     }
     gateway.line("the warning", |line| line.contains("no endpoint held anything")).await;
-    for (detail, count) in [("no_holder", 3.0), ("zero_hits", 1.0), ("shallow", 1.0)] {
-        let labels = [("policy", "precise_cache_aware"), ("detail", detail)];
-        gateway.until_metric("kvasir_decision_details_total", &labels, count).await;
+    for (reason, count) in [("no_holder", 3.0), ("zero_hits", 1.0), ("shallow", 1.0)] {
+        let labels = [("policy", "precise_cache_aware"), ("reason", reason)];
+        gateway.until_metric("kvasir_guard_misses_total", &labels, count).await;
     }
     let line = gateway.access_line(|line| line["miss"] == "zero_hits").await;
     assert_eq!(line["policy"], "least_load");

@@ -1,5 +1,7 @@
 //! What the gateway answers itself.
 
+use std::time::{Duration, Instant};
+
 use kvasir_testkit::client::Response;
 use kvasir_testkit::engine::{EngineConfig, FakeEngine, Model, Reply};
 use serde_json::{Value, json};
@@ -263,6 +265,50 @@ async fn a_body_over_the_limit_is_refused_cleanly() {
     let mut body = br#"{"model":"tiny"}"#.to_vec();
     body.resize(100_000, b' ');
     assert_eq!(gateway.post_bytes(COMPLETIONS, &body).await.status, 200, "exactly at the limit");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_sends_a_body_that_nobody_reads_is_told_at_once() {
+    let engine = engine(&["tiny"]).await;
+    let config = json!({"pools": [pool("tiny", &[&engine])], "max_body_bytes": 100_000});
+    let gateway = Gateway::start(config).await;
+    for (target, status, code, closes) in
+        [(COMPLETIONS, 413, "body_too_large", true), ("/nowhere", 404, "unknown_path", false)]
+    {
+        // Nothing of the body is sent.
+        let mut client = gateway.connect().await;
+        let head = format!("POST {target} HTTP/1.1\r\nhost: g\r\ncontent-length: 100001\r\n\r\n");
+        let asked = Instant::now();
+        client.write(head.as_bytes()).await.unwrap();
+        let answer = client.response().await.unwrap();
+        let took = asked.elapsed();
+        refusal(&answer, status, code);
+        // Reading on would take five seconds.
+        assert!(took < Duration::from_secs(4), "{target}: {took:?}");
+        let is_closed = answer.head.header("connection") == Some("close");
+        assert_eq!(is_closed, closes, "{target}");
+        if closes {
+            let rest = client.read_raw().await.unwrap();
+            assert!(rest.is_empty(), "{rest:?}");
+        }
+    }
+    assert!(engine.requests().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stored_response_that_nobody_knows_is_looked_for_where_there_is_one_model_to_ask() {
+    let (one, two, gateway) = two_models().await;
+    for (method, path) in
+        [("GET", "/v1/responses/resp_none"), ("POST", "/v1/responses/resp_none/cancel")]
+    {
+        let mut client = gateway.connect().await;
+        client.send(method, path, &[], b"").await.unwrap();
+        let message = refusal(&client.response().await.unwrap(), 404, "response_not_found");
+        assert!(message.contains("`resp_none`") && message.contains("`X-Model`"), "{message}");
+        client.send(method, path, &[("x-model", "two")], b"").await.unwrap();
+        assert_eq!(client.response().await.unwrap().status, 200, "its engine is asked");
+    }
+    assert_eq!((one.requests().len(), two.requests().len()), (0, 2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

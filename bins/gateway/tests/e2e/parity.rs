@@ -229,7 +229,7 @@ async fn where_answers_are_silent_the_engines_own_counters_are_asked() {
         ask(&gateway, &prompt).await;
         pages(&replica).await;
     }
-    let name = "kvasir_hit_counter_segments_left_out_total";
+    let name = "kvasir_hit_segments_left_out_total";
     let foreign = gateway.metrics().await.sum(name, &[("reason", "foreign")]).unwrap();
     assert!(foreign >= 3.0, "{foreign}");
     for _ in 0..13 {

@@ -8,6 +8,7 @@ mod decisions;
 mod events;
 mod failure;
 mod identity;
+mod misrouted;
 mod ranks;
 mod routing;
 

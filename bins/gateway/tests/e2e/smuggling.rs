@@ -273,7 +273,7 @@ async fn pipelined_requests_are_answered_in_order_each_with_its_own() {
 async fn tunnels_upgrades_and_echoes_are_not_for_engines() {
     let (engine, gateway) = scene().await;
     for (line, status) in [
-        ("CONNECT g:80 HTTP/1.1\r\n", 404),
+        ("CONNECT g:80 HTTP/1.1\r\n", 405),
         ("TRACE /any/thing HTTP/1.1\r\n", 405),
         ("TRACE /health HTTP/1.1\r\n", 405),
     ] {
@@ -375,4 +375,33 @@ async fn heads_are_bounded() {
     let most = format!("GET /health HTTP/1.1\r\nhost: g\r\n{most}\r\n");
     assert_eq!(statuses(&gateway, &most).await, [200]);
     assert_eq!(engine.requests().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_with_chunks_is_said() {
+    let (engine, gateway) = scene().await;
+    for (body, wanted) in [
+        ("1z\r\n{}\r\n0\r\n\r\n", "invalid chunk size line: invalid size"),
+        ("\r\n{}\r\n0\r\n\r\n", "invalid chunk size line: missing size digit"),
+        ("2\r\n{}0\r\n\r\n", "invalid chunk body cr"),
+        ("ffffffffffffffff0\r\n{}\r\n0\r\n\r\n", "invalid chunk size: overflow"),
+    ] {
+        let head = format!("{LINE}host: g\r\ntransfer-encoding: chunked\r\n\r\n");
+        let mut client = gateway.connect().await;
+        client.write(format!("{head}{body}").as_bytes()).await.unwrap();
+        let answer = client.response().await.unwrap();
+        assert_eq!((answer.status, answer.head.header("connection")), (400, Some("close")));
+        let error = &answer.json()["error"];
+        assert_eq!(error["code"], "invalid_framing", "{body:?}");
+        let message = format!("the request body's chunks cannot be read: {wanted}");
+        assert_eq!(error["message"], message, "{body:?}");
+    }
+    // One that ends early is another thing.
+    let head = format!("{LINE}host: g\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{{");
+    let mut client = gateway.connect().await;
+    client.write(head.as_bytes()).await.unwrap();
+    client.close_write().await.unwrap();
+    let answer = client.response().await.unwrap();
+    assert_eq!(answer.json()["error"]["code"], "incomplete_body");
+    assert!(engine.requests().is_empty());
 }

@@ -8,7 +8,10 @@ mod legs;
 mod pair;
 mod scripted;
 mod soak;
+mod speed;
+mod switch;
 mod view;
+mod whose_fault;
 
 use std::net::SocketAddr;
 use std::time::Duration;

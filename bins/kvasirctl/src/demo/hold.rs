@@ -1,6 +1,6 @@
 //! What to try while the demonstration is held.
 
-use std::io::{Write as _, stderr, stdout};
+use std::io::{Write as _, stderr};
 
 use anyhow::Result;
 
@@ -20,9 +20,7 @@ pub(super) fn invite(stage: &Stage, json: bool) -> Result<()> {
     if json {
         stderr().lock().write_all(text.as_bytes())?;
     } else {
-        let mut out = stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()?;
+        crate::output::write(&text)?;
     }
     Ok(())
 }

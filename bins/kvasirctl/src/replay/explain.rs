@@ -62,9 +62,9 @@ pub(super) fn run(args: &ReplayArgs, id: u64) -> Found {
     let text = if args.json {
         let one = |shown: &Shown| {
             let Shown { place, start, record, outcome, .. } = shown;
-            let terms = record.pair_terms();
             json!({
-                "at": place, "start": start, "decision": record, "outcome": outcome, "pair": terms,
+                "at": place, "start": start, "decision": record, "outcome": outcome,
+                "pair": record.pair(),
             })
         };
         format!("{:#}\n", json!(found.iter().map(one).collect::<Vec<_>>()))

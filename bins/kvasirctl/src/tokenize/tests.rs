@@ -14,7 +14,7 @@ fn args(path: &str) -> TokenizeArgs {
 }
 
 fn shown(path: &str, body: &str) -> Value {
-    show(prompts(&args(path), path, body.as_bytes()).unwrap())
+    super::shown(&args(path), path, body.as_bytes()).unwrap()
 }
 
 #[test]
@@ -32,14 +32,29 @@ fn every_level_is_shown_with_its_reason() {
     let none = shown("/v1/chat/completions", "{}");
     assert_eq!((&none["level"], &none["reason"]), (&json!("none"), &json!("body")));
     assert_eq!(none["prompts"], json!([]));
-    assert_eq!(shown("/v1/audio/speech", "{}")["reason"], "unsupported_api");
+    let other = shown("/v1/audio/speech", "{}");
+    assert_eq!(other["reason"], "unsupported_api");
+    assert_eq!(other["detail"], "requests to `/v1/audio/speech` are not routed by tokens");
 }
 
 #[test]
 fn a_model_is_needed_only_for_text() {
     let mut args = args("/v1/completions");
     args.model_dir = PathBuf::from("/no/such/dir");
-    assert!(prompts(&args, "/v1/completions", br#"{"prompt":[1]}"#).unwrap().is_ok());
-    let error = prompts(&args, "/v1/completions", br#"{"prompt":"a"}"#).unwrap_err();
-    assert!(format!("{error:#}").contains("/no/such/dir"), "{error:#}");
+    assert!(prompts(&args, Api::Completions, br#"{"prompt":[1]}"#).unwrap().is_ok());
+    let error = prompts(&args, Api::Completions, br#"{"prompt":"a"}"#).unwrap_err();
+    assert!(format!("{error:#}").contains("/no/such/dir: no such directory"), "{error:#}");
+}
+
+#[test]
+fn a_model_of_sentencepiece_says_what_to_do() {
+    let mut args = args("/v1/completions");
+    args.model_dir = std::env::temp_dir().join(format!("kvasir-pieces-{}", std::process::id()));
+    fs::create_dir_all(&args.model_dir).unwrap();
+    fs::write(args.model_dir.join("tokenizer.model"), b"").unwrap();
+    let error = prompts(&args, Api::Completions, br#"{"prompt":"a"}"#).unwrap_err();
+    fs::remove_dir_all(&args.model_dir).unwrap();
+    let wanted =
+        "only a SentencePiece tokenizer.model, no tokenizer.json; write one with transformers";
+    assert!(format!("{error:#}").contains(wanted), "{error:#}");
 }

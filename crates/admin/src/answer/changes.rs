@@ -7,14 +7,26 @@ use super::{Asked, reads};
 use crate::control::{Applied, Control};
 use crate::error::ApiError;
 use crate::routes::Does;
+use crate::version::{Expected, Version};
 use crate::views;
 
-/// Makes the change a request asks for, and shows what came of it.
-pub(super) async fn change(control: &dyn Control, asked: &Asked<'_>) -> Result<Value, ApiError> {
+/// Makes the change a request asks for, and shows what came of it, and in which configuration.
+pub(super) async fn change(
+    control: &dyn Control,
+    asked: &Asked,
+) -> Result<(Value, Version), ApiError> {
     let does = asked.route.does;
+    let expected = Expected::of(&asked.parts.headers);
     if does == Does::Reload {
-        let Applied { changes, persisted } = control.reload().await?;
-        return Ok(json!({"reloaded": true, "changes": changes, "persisted": persisted}));
+        let Applied { changes, version, persisted, dropped } = control.reload(expected).await?;
+        let shown = json!({
+            "reloaded": true,
+            "changes": changes,
+            "persisted": persisted,
+            "dropped": dropped,
+            "warnings": views::all_warnings(&control.fleet()),
+        });
+        return Ok((shown, version));
     }
     let change = read(control, asked)?;
     let model = change.model().unwrap_or_default().to_owned();
@@ -25,32 +37,41 @@ pub(super) async fn change(control: &dyn Control, asked: &Asked<'_>) -> Result<V
         Change::PatchEndpoint { endpoint, .. } => Some(endpoint.clone()),
         _ => None,
     };
-    let applied = control.change(change).await?;
-    let mut shown = match (does, &made) {
-        (Does::CreatePool | Does::PatchPool, _) => reads::pool(control, &model)?,
+    let applied = control.change(change, expected).await?;
+    let shown = match (does, &made) {
+        (Does::CreatePool | Does::PatchPool, _) => reads::pool(control, &model),
         (Does::CreateEndpoint | Does::PatchEndpoint, Some(endpoint)) => {
-            reads::endpoint(control, &model, endpoint)?
+            reads::endpoint(control, &model, endpoint)
         }
-        (Does::PatchRouting, _) => reads::routing(control, &model, None)?,
-        _ => json!({"deleted": true}),
+        (Does::PatchRouting, _) => reads::routing(control, &model, None),
+        _ => Ok(json!({"deleted": true})),
     };
+    // It is made, and what it made may be gone again by another change: that is no error of this one.
+    let mut shown = shown.unwrap_or_else(|_| json!({}));
     shown["persisted"] = applied.persisted.into();
     shown["changes"] = applied.changes.into();
-    Ok(shown)
+    shown["warnings"] = views::all_warnings(&control.fleet()).into();
+    Ok((shown, applied.version))
 }
 
-fn read(control: &dyn Control, asked: &Asked<'_>) -> Result<Change, ApiError> {
+fn read(control: &dyn Control, asked: &Asked) -> Result<Change, ApiError> {
     let model = asked.value(0).to_owned();
-    let endpoint = || views::authority_of(asked.value(1));
+    let endpoint = || match asked.value(1) {
+        name if name.contains('#') => {
+            let why = "names one rank: changes are made to whole engines, by `host:port` alone";
+            Err(ApiError::invalid("endpoint", why))
+        }
+        name => Ok(views::authority_of(name)),
+    };
     Ok(match asked.route.does {
         Does::CreatePool => Change::CreatePool(asked.object()?.into()),
         Does::PatchPool => Change::PatchPool { model, patch: asked.object()? },
         Does::DeletePool => Change::DeletePool { model },
         Does::CreateEndpoint => Change::CreateEndpoint { model, endpoint: asked.object()?.into() },
         Does::PatchEndpoint => {
-            Change::PatchEndpoint { model, endpoint: endpoint(), patch: asked.object()? }
+            Change::PatchEndpoint { model, endpoint: endpoint()?, patch: asked.object()? }
         }
-        Does::DeleteEndpoint => Change::DeleteEndpoint { model, endpoint: endpoint() },
+        Does::DeleteEndpoint => Change::DeleteEndpoint { model, endpoint: endpoint()? },
         Does::PatchRouting => patch_routing(control, asked, model)?,
         Does::DeleteRouting => {
             check_tenant(asked.query("tenant").as_deref())?;
@@ -60,11 +81,7 @@ fn read(control: &dyn Control, asked: &Asked<'_>) -> Result<Change, ApiError> {
     })
 }
 
-fn patch_routing(
-    control: &dyn Control,
-    asked: &Asked<'_>,
-    model: String,
-) -> Result<Change, ApiError> {
+fn patch_routing(control: &dyn Control, asked: &Asked, model: String) -> Result<Change, ApiError> {
     let mut patch = asked.object()?;
     let named = match patch.remove("tenant") {
         None => None,

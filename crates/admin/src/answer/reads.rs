@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use kvasir_config::shown;
-use kvasir_fleet::{Endpoint, Pool};
+use kvasir_fleet::{Endpoint, Fleet, Pool};
 use serde_json::{Value, json};
 
 use super::changes::check_tenant;
 use crate::control::{Control, State};
 use crate::error::ApiError;
 use crate::recent::KEPT;
+use crate::stats::Stats;
 use crate::views;
 
 /// Blocks that are shown at most.
@@ -107,9 +108,24 @@ pub(super) fn decisions(control: &dyn Control, limit: usize, model: Option<&str>
     json!({ "decisions": latest.collect::<Vec<Value>>() })
 }
 
-pub(super) fn stats(control: &dyn Control) -> Value {
+pub(super) async fn stats(control: &dyn Control) -> Result<Value, ApiError> {
     let (fleet, recent) = (control.fleet(), control.recent());
-    let stats = recent.stats();
+    added_up(move || stats_of(&fleet, recent.stats())).await
+}
+
+/// Off the async threads: a month of many pools takes a while to be added up.
+async fn added_up<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| internal(&error.to_string()))
+}
+
+fn internal(why: &str) -> ApiError {
+    ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, "internal", why)
+}
+
+fn stats_of(fleet: &Fleet, stats: &Stats) -> Value {
     let of_pool =
         |pool: &Arc<Pool>| (pool.model().to_owned(), stats.total(Some(pool.model())).shown());
     let pools: serde_json::Map<String, Value> = fleet.pools().iter().map(of_pool).collect();
@@ -120,10 +136,13 @@ pub(super) fn stats(control: &dyn Control) -> Value {
 }
 
 pub(super) fn config(control: &dyn Control) -> Result<Value, ApiError> {
-    shown(&*control.state().config).map_err(|error| {
-        let status = http::StatusCode::INTERNAL_SERVER_ERROR;
-        ApiError::new(status, "internal", error.to_string())
-    })
+    shown(&*control.state().config).map_err(|error| internal(&error.to_string()))
+}
+
+/// Changes that are in effect no more, the newest first.
+pub(super) fn dropped(control: &dyn Control) -> Value {
+    let aside = control.state().aside;
+    json!({ "dropped": aside.newest().collect::<Vec<_>>() })
 }
 
 pub(super) fn routing_list(control: &dyn Control) -> Value {
@@ -144,13 +163,14 @@ pub(super) fn routing(
     views::routing(model, &state).ok_or_else(none)
 }
 
-pub(super) fn routing_stats(
+pub(super) async fn routing_stats(
     control: &dyn Control,
     model: &str,
     tenant: Option<&str>,
 ) -> Result<Value, ApiError> {
     check_tenant(tenant)?;
     pool_place(control, model)?;
-    let stats = control.recent().stats().total(Some(model)).routing_stats();
+    let (recent, pool) = (control.recent(), model.to_owned());
+    let stats = added_up(move || recent.stats().total(Some(&pool)).routing_stats()).await?;
     Ok(json!({ "config": views::routing(model, &control.state()), "stats": stats }))
 }

@@ -70,11 +70,26 @@ fn errors() -> Named {
         "properties": {"code": text(), "message": text(), "field": text()},
         "required": ["code", "message"],
     });
+    let left_out = object(&[("time", text()), ("change", text()), ("value", json!({}))]);
+    let reloaded = object(&[
+        ("reloaded", flag()),
+        ("persisted", flag()),
+        ("changes", text()),
+        ("dropped", list(&left_out)),
+        ("warnings", list(&text())),
+    ]);
+    let deleted = object(&[
+        ("deleted", flag()),
+        ("persisted", flag()),
+        ("changes", text()),
+        ("warnings", list(&text())),
+    ]);
     vec![
         ("Error", object(&[("error", error)])),
         ("Health", object(&[("status", text())])),
-        ("Deleted", object(&[("deleted", flag()), ("persisted", flag()), ("changes", text())])),
-        ("Reloaded", object(&[("reloaded", flag()), ("persisted", flag()), ("changes", text())])),
+        ("Deleted", deleted),
+        ("Reloaded", reloaded),
+        ("Dropped", object(&[("dropped", list(&left_out))])),
     ]
 }
 
@@ -136,16 +151,19 @@ fn fleet() -> Named {
         ),
         ("origin", json!({"enum": ["file", "admin"]})),
         ("patched", list(&text())),
+        ("ignored", list(&text())),
     ]);
     let pool = object(&[
         ("model", text()),
         ("aliases", list(&text())),
         ("policy", text()),
         ("splits", flag()),
+        ("warnings", list(&text())),
         ("ready", flag()),
         ("why_not_ready", text_or_null()),
         ("origin", json!({"enum": ["file", "admin"]})),
         ("patched", list(&text())),
+        ("ignored", list(&text())),
         ("endpoints", list(&named("Endpoint"))),
         ("routing", or_null(&named("Routing"))),
     ]);
@@ -286,6 +304,7 @@ fn reports() -> Named {
         ("by_decision", json!({"type": "object"})),
     ]);
     vec![
+        ("Timeline", timeline()),
         ("Stats", object(&stats)),
         ("Decisions", object(&[("decisions", list(&decision))])),
         (
@@ -347,4 +366,34 @@ fn reports() -> Named {
             ]),
         ),
     ]
+}
+
+/// Steps of the last half hour.
+fn timeline() -> Value {
+    let times = || {
+        let number = || json!({"type": "number"});
+        or_null(&object(&[("count", count()), ("p50", number()), ("p95", number())]))
+    };
+    let judged = object(&[
+        ("requests", count()),
+        ("prompt_tokens", count()),
+        ("predicted_cached_tokens", count()),
+        ("reported_cached_tokens", count()),
+    ]);
+    let step = object(&[
+        ("start_unix_s", count()),
+        ("requests", count()),
+        ("failed", count()),
+        ("prompt_tokens", count()),
+        ("predicted_cached_tokens", count()),
+        ("judged", judged),
+        ("first_data_ms", times()),
+        ("total_ms", times()),
+    ]);
+    object(&[
+        ("now_unix_s", count()),
+        ("step_s", count()),
+        ("kept_s", count()),
+        ("steps", list(&step)),
+    ])
 }

@@ -15,6 +15,8 @@ use crate::recent::Decided;
 
 /// Used share of a cache from which on it is full.
 const FULL: f64 = 0.98;
+/// Share of evicted blocks that are computed anew soon after, from which on a cache is too small.
+const REGRETTED: f64 = 0.25;
 /// How many times longer than the median of the others first data may take.
 const SLOW_RATIO: f64 = 2.0;
 /// Answers of an endpoint that its pace is judged by.
@@ -39,7 +41,7 @@ pub(crate) fn parity(pool: &Pool, recent: &[Arc<Decided>]) -> Value {
     for (member, view) in members.iter().zip(&views) {
         of_endpoint(member, view, &mut problems);
     }
-    of_pace(recent, &mut problems);
+    of_pace(&members, recent, &mut problems);
     let problems: Vec<Value> = problems.iter().map(Problem::shown).collect();
     json!({
         "model": pool.model(),
@@ -141,11 +143,11 @@ fn of_tokens(pool: &Pool, problems: &mut Vec<Problem>) {
         return;
     }
     for state in pool.token_parity().states().into_iter().filter(|state| state.mismatch) {
-        let example = state
-            .example
-            .map(|example| format!(", such as {} for {}", example.reported, example.counted));
+        let example = state.example.map(|example| {
+            format!(", such as {} instead of {}", example.reported, example.counted)
+        });
         problems.push(wrong_template(format!(
-            "engines count other prompt tokens at {} for `{}`: {} answers of {}{}",
+            "engines count other prompt tokens than the gateway at `{}` for `{}`: {} answers of {}{}",
             state.api,
             state.model,
             state.different,
@@ -196,7 +198,10 @@ fn of_endpoint(member: &Endpoint, view: &EndpointView, problems: &mut Vec<Proble
     }
     let gaps: u64 = view.streams.iter().map(|stream| stream.gaps).sum();
     let failed: u64 = view.streams.iter().map(|stream| stream.replay_failures).sum();
-    let lost = || format!("trust is {}; {gaps} gaps, {failed} failed replays", view.trust);
+    let lost = || {
+        let (gaps, failed) = (counted(gaps, "gap"), counted(failed, "failed replay"));
+        format!("trust is {}; {gaps}, {failed}", view.trust)
+    };
     match view.trust {
         Trust::Partial(PartialReason::LostBatch) => found(
             "lost_events",
@@ -259,6 +264,14 @@ fn of_endpoint(member: &Endpoint, view: &EndpointView, problems: &mut Vec<Proble
              replicas, or fewer requests at a time",
         );
     }
+    if let Some(share) = regretted(view) {
+        found(
+            "full_cache",
+            format!("{:.0} % of the blocks it evicts are computed anew soon after", share * 100.0),
+            "its cache is too small for what is asked of it: more memory for the cache, more \
+             replicas, or a policy that keeps prompts apart",
+        );
+    }
     let is_mismatch = |stream: &&StreamView| stream.hash_contract.state == HashState::Mismatch;
     if let Some(stream) = view.streams.iter().find(is_mismatch)
         && view.trust != Trust::Suspect(SuspectReason::HashMismatch)
@@ -272,10 +285,30 @@ fn of_endpoint(member: &Endpoint, view: &EndpointView, problems: &mut Vec<Proble
     }
 }
 
+fn counted(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        many => format!("{many} {what}s"),
+    }
+}
+
+/// The share of evicted blocks that are computed anew soon after, where it says that the cache is too
+/// small.
+fn regretted(view: &EndpointView) -> Option<f64> {
+    let shares = view.streams.iter().filter_map(|stream| stream.regretted_share);
+    shares.reduce(f64::max).filter(|share| *share >= REGRETTED)
+}
+
 fn hit_mismatch(view: &EndpointView, found: &mut impl FnMut(&'static str, String, &'static str)) {
     let is_full = view.kv_usage.is_some_and(|used| used >= FULL);
     let (cause, remedy) = if is_full {
         ("full_cache", "its cache is full: blocks are gone before requests arrive")
+    } else if regretted(view).is_some() {
+        (
+            "over_predicted",
+            "its cache is too small (`full_cache`): blocks may be gone before requests arrive; mend \
+             that first, and if this stays, check that `events` is this engine's publisher",
+        )
     } else {
         (
             "over_predicted",
@@ -286,11 +319,17 @@ fn hit_mismatch(view: &EndpointView, found: &mut impl FnMut(&'static str, String
     found(cause, "the engine hits less than its events promise".to_owned(), remedy);
 }
 
-/// Endpoints whose first data takes much longer than that of the others.
-fn of_pace(recent: &[Arc<Decided>], problems: &mut Vec<Problem>) {
+/// Endpoints whose first data takes much longer than that of the others. What left the pool is judged no
+/// more, and judges no other.
+fn of_pace(members: &[Arc<Endpoint>], recent: &[Arc<Decided>], problems: &mut Vec<Problem>) {
+    // Answers are noted by the engine's URL, whichever of its ranks they came from.
+    let urls: std::collections::BTreeSet<&str> =
+        members.iter().map(|member| member.url()).collect();
     let mut times: std::collections::BTreeMap<&str, Vec<f64>> = std::collections::BTreeMap::new();
     for one in recent {
-        if let (Some(endpoint), Some(ms)) = (&one.endpoint, one.first_data_ms) {
+        if let (Some(endpoint), Some(ms)) = (&one.endpoint, one.first_data_ms)
+            && urls.contains(endpoint.as_str())
+        {
             times.entry(endpoint).or_default().push(ms);
         }
     }

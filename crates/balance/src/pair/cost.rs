@@ -24,7 +24,7 @@
 
 use std::borrow::Cow;
 
-use super::{Legs, PairPlan, Paired, Pairing, Sides};
+use super::{Legs, PairPlan, PairSelect, Paired, Pairing, Sides};
 use crate::choice::Reason;
 use crate::policies::{Estimate, mean_work, smallest_by, tie_limit};
 use crate::query::Query;
@@ -97,8 +97,7 @@ pub(crate) fn cheapest(
     let plan = match best.legs.1 {
         Some(_) => PairPlan::Split,
         None if sides.unified.contains(&best.legs.0) => PairPlan::Unified,
-        None if sides.prefill.is_empty() => PairPlan::NoPrefill,
-        None => PairPlan::DecodeHolds,
+        None => pairing.alone(!sides.prefill.is_empty()),
     };
     // Of every candidate the cost of the best plan it is part of.
     let least_prefill = prefill.least();
@@ -132,7 +131,8 @@ fn paired(
     let warm = computes.overlap.resident() > 0;
     let reason = if warm { Reason::LeastLatencyWarm } else { Reason::LeastLatencyCold };
     let (considered, scores) = scored.into_iter().unzip();
-    Paired { plan, index, prefill, reason, detail: "", considered, scores }
+    let decode_by = (plan == PairPlan::Split).then_some(PairSelect::Cost);
+    Paired { plan, index, prefill, decode_by, reason, detail: "", considered, scores }
 }
 
 // === impl Sheet ===

@@ -179,8 +179,7 @@ fn plans(sheet: &Sheet<'_>, sides: &Sides<'_>, pairing: &Pairing) -> Vec<PlanCos
         return plans;
     }
     add(PairPlan::Unified, None, least(&sheet.unified));
-    let alone = if sides.prefill.is_empty() { PairPlan::NoPrefill } else { PairPlan::DecodeHolds };
-    add(alone, None, least(&sheet.bypass));
+    add(pairing.alone(!sides.prefill.is_empty()), None, least(&sheet.bypass));
     let pairs = sheet.prefill.each().filter_map(|(p, cost)| {
         let to = sides.fetching_from(p);
         let of_it = sheet.decode.each().filter(|(d, _)| to.contains(d));

@@ -151,7 +151,7 @@ impl Replay {
         let without = |choice: &Option<ChoiceRecord>| {
             choice.clone().map(|choice| ChoiceRecord { shadow: None, ..choice })
         };
-        let (logged, now) = (without(&record.choice), without(&now));
+        let (logged, now) = (without(&record.as_named_now().choice), without(&now));
         Ok((logged != now).then_some(Differs { id: record.id, logged, now }))
     }
 

@@ -43,7 +43,7 @@ pub(super) fn select(
         pin(stages, query, computes.id, moment);
     }
     let runner_up = paired.runner_up();
-    let Paired { plan, index, prefill, reason, detail, considered, scores } = paired;
+    let Paired { plan, index, prefill, decode_by, reason, detail, considered, scores } = paired;
     Some(Decision {
         index,
         policy,
@@ -56,6 +56,7 @@ pub(super) fn select(
         shadow: shadow.map(|paired| paired.computes()),
         plan: Some(plan),
         prefill,
+        decode_by,
     })
 }
 
@@ -93,7 +94,9 @@ impl<'a> Narrowing<'a> for Split<'a> {
             Some((plan, index, prefill)) => {
                 let (considered, scores) = (vec![index], Vec::new());
                 let (reason, detail) = (choice.reason, choice.detail);
-                let paired = Paired { plan, index, prefill, reason, detail, considered, scores };
+                let decode_by = prefill.map(|_| self.pairing.by_load());
+                let paired =
+                    Paired { plan, index, prefill, decode_by, reason, detail, considered, scores };
                 (Some(paired), outcome)
             }
             None => (None, "excluded"),
@@ -115,6 +118,7 @@ impl<'a> Narrowing<'a> for Split<'a> {
                 plan,
                 index,
                 prefill: None,
+                decode_by: Some(self.pairing.by_load()),
                 reason,
                 detail: "",
                 considered,
@@ -127,7 +131,8 @@ impl<'a> Narrowing<'a> for Split<'a> {
         let (plan, index, prefill) = self.completed(place, moment)?;
         let (reason, detail) = (choice.reason, choice.detail);
         let (considered, scores) = (std::mem::take(&mut self.run.places), choice.scores);
-        Some(Paired { plan, index, prefill, reason, detail, considered, scores })
+        let decode_by = prefill.map(|_| self.pairing.by_load());
+        Some(Paired { plan, index, prefill, decode_by, reason, detail, considered, scores })
     }
 
     fn reason(found: &Paired) -> Reason {
@@ -176,8 +181,7 @@ impl Split<'_> {
         Some(match candidates.get(place)?.role {
             Role::Unified => (PairPlan::Unified, place, None),
             Role::Decode if !self.pairing.decode_computes() => return None,
-            Role::Decode if self.left.prefill.is_empty() => (PairPlan::NoPrefill, place, None),
-            Role::Decode => (PairPlan::DecodeHolds, place, None),
+            Role::Decode => (self.pairing.alone(!self.left.prefill.is_empty()), place, None),
             Role::Prefill if self.pairing.legs != Legs::Any => return None,
             Role::Prefill => {
                 let sides = self.left.of(candidates, self.cut);

@@ -61,9 +61,9 @@ fn a_conversation_comes_back_to_who_computes_prompts() {
         let (plan, first) = ask(Legs::Any, &[]);
         assert_eq!(plan, PairPlan::Split, "{policy:?}");
         // Then for a while only: it finds its way back to where its prompts are.
-        for legs in [Legs::Any, Legs::Whole] {
+        for (legs, plan) in [(Legs::Any, PairPlan::NoPrefill), (Legs::Whole, PairPlan::NotSplit)] {
             for _ in 0..3 {
-                assert_eq!(ask(legs, &gone).0, PairPlan::NoPrefill, "{policy:?}");
+                assert_eq!(ask(legs, &gone).0, plan, "{policy:?}");
             }
             for _ in 0..3 {
                 assert_eq!(ask(Legs::Any, &[]), (PairPlan::Split, first), "{policy:?} {legs:?}");

@@ -146,7 +146,10 @@ fn a_pool_of_one_side_does_what_it_can() {
 fn one_leg_can_be_asked_for() {
     let rows = [holds(P, 8_000), busy(D, 9), holds(D, 0)];
     let ask = |legs| Pool::of(PolicyKind::Latency, Pairing { legs, ..COST });
-    assert_eq!(ask(Legs::Whole).plan(&rows), Some((PairPlan::NoPrefill, 2, 2)));
+    // That is no lack of prefill endpoints.
+    assert_eq!(ask(Legs::Whole).plan(&rows), Some((PairPlan::NotSplit, 2, 2)));
+    let by_turns = Pool::of(PolicyKind::RoundRobin, Pairing { legs: Legs::Whole, ..COST });
+    assert_eq!(by_turns.plan(&rows).unwrap().0, PairPlan::NotSplit);
     let decision = ask(Legs::Decode).decide(&rows).unwrap();
     assert_eq!((decision.plan, decision.index), (Some(PairPlan::Split), 2));
     assert_eq!(decision.prefill, None);

@@ -172,7 +172,7 @@ pub(super) const VARIABLES: [Variable; 19] = [
 fn milliseconds(text: &str, least: u64) -> Result<u64, String> {
     let seconds: u64 = parsed(text)?;
     let ms = seconds.checked_mul(1000).filter(|ms| (least * 1000..=HOUR_MS).contains(ms));
-    ms.ok_or_else(|| format!("must be {least} to {}", HOUR_MS / 1000))
+    ms.ok_or_else(|| format!("must be from {least} to {}", HOUR_MS / 1000))
 }
 
 /// For gateways that follow a controller.

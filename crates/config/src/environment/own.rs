@@ -11,13 +11,13 @@ pub(super) const VARIABLES: [Variable; 15] = [
     Variable {
         name: "KVASIR_LISTEN",
         key: "listen",
-        set: |config, text| set(&mut config.listen, parsed(text)),
+        set: |config, text| set(&mut config.listen, text.parse()),
     },
     Variable {
         name: "KVASIR_ADMIN_LISTEN",
         key: "admin.listen",
         set: |config, text| {
-            let address = parsed(text)?;
+            let address = text.parse()?;
             config.admin.get_or_insert_with(AdminConfig::default).listen = address;
             Ok(Effect::Set)
         },

@@ -3,6 +3,8 @@
 use serde_json::Value;
 
 use super::{Overlay, Patch, fields};
+use crate::bounds::Wrong;
+use crate::endpoint::EndpointConfig;
 use crate::model::Config;
 
 /// One change.
@@ -142,7 +144,10 @@ impl Overlay {
         let (now, before) = base.with_overlay(self);
         let mut next = self.clone();
         next.take(base, &now, change)?;
-        let next = next.tidied();
+        let mut next = next.tidied();
+        if let Change::DeletePool { .. } | Change::DeleteEndpoint { .. } = change {
+            next.forget_engines(&base.with_overlay(&next).0);
+        }
         let (config, dropped) = base.with_overlay(&next);
         if let Some(new) = dropped.iter().find(|one| !before.contains(one)) {
             return Err(Refused::invalid(new.key.clone(), new.why.clone()));
@@ -175,6 +180,12 @@ impl Overlay {
         match change {
             Change::CreatePool(value) => {
                 let pool = fields::pool(value).map_err(|(key, why)| Refused::invalid(key, why))?;
+                for (place, endpoint) in pool.endpoints.iter().enumerate() {
+                    let said = value.pointer(&format!("/endpoints/{place}"));
+                    self.check_engine(endpoint, said).map_err(|(key, why)| {
+                        Refused::invalid(format!("endpoints[{place}].{key}"), why)
+                    })?;
+                }
                 if has_pool(now, &pool.model) {
                     let message = format!("there is a pool `{}`", pool.model);
                     return Err(Refused::conflict("model", message));
@@ -196,6 +207,8 @@ impl Overlay {
             Change::CreateEndpoint { endpoint: value, .. } => {
                 let endpoint =
                     fields::endpoint(value).map_err(|(key, why)| Refused::invalid(key, why))?;
+                self.check_engine(&endpoint, Some(value))
+                    .map_err(|(key, why)| Refused::invalid(key, why))?;
                 let name = endpoint.url.authority().to_string();
                 if has_endpoint(now, model, &name) {
                     let message = format!("pool `{model}` has an endpoint `{name}`");
@@ -205,11 +218,7 @@ impl Overlay {
                 pool.endpoints.entry(name).or_default().created = Some(value.clone());
             }
             Change::PatchEndpoint { endpoint, patch, .. } => {
-                let pool = self.pools.entry(model.to_owned()).or_default();
-                fields::merge(
-                    &mut pool.endpoints.entry(endpoint.clone()).or_default().patch,
-                    patch,
-                );
+                self.patch_endpoint(model, endpoint, patch)?;
             }
             Change::DeleteEndpoint { endpoint, .. } => {
                 let known = self.endpoint(model, endpoint);
@@ -237,6 +246,51 @@ impl Overlay {
             }
         }
         Ok(())
+    }
+}
+
+impl Overlay {
+    fn patch_endpoint(&mut self, model: &str, name: &str, patch: &Patch) -> Result<(), Refused> {
+        let (mut of_engine, mut of_pool) = (Patch::new(), Patch::new());
+        for (key, value) in patch {
+            let into = match key.as_str() {
+                key if fields::ENGINE_KEYS.contains(&key) => &mut of_engine,
+                key if fields::ENDPOINT_KEYS.contains(&key) => &mut of_pool,
+                key => {
+                    let (key, why) = fields::no_key(key, &fields::ENDPOINT_KEYS);
+                    return Err(Refused::invalid(key, why));
+                }
+            };
+            into.insert(key.clone(), value.clone());
+        }
+        fields::merge(self.engines.entry(name.to_owned()).or_default(), &of_engine);
+        let pool = self.pools.entry(model.to_owned()).or_default();
+        fields::merge(&mut pool.endpoints.entry(name.to_owned()).or_default().patch, &of_pool);
+        Ok(())
+    }
+
+    /// Whether what is said of a new endpoint is what a change says of its engine.
+    fn check_engine(&self, endpoint: &EndpointConfig, said: Option<&Value>) -> Result<(), Wrong> {
+        let engine = endpoint.url.authority().as_str();
+        let (Some(known), Some(said)) = (self.engines.get(engine), said) else { return Ok(()) };
+        let differs = |(key, value): &(&String, &Value)| {
+            said.get(key.as_str()).is_some_and(|said| said != *value)
+        };
+        match known.iter().find(differs) {
+            None => Ok(()),
+            Some((key, value)) => {
+                let why = format!("{engine} was given {value} in all pools it is in");
+                Err((key.clone(), why))
+            }
+        }
+    }
+
+    /// Without what was said of engines that no pool has any more.
+    fn forget_engines(&mut self, config: &Config) {
+        let endpoints = config.pools.iter().flat_map(|pool| &pool.endpoints);
+        self.engines.retain(|engine, _| {
+            endpoints.clone().any(|endpoint| endpoint.url.authority().as_str() == engine)
+        });
     }
 }
 

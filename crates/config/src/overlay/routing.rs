@@ -85,6 +85,21 @@ impl Routing {
         Ok(new)
     }
 
+    /// Whether it says itself what a key of the pool says.
+    pub(super) fn wins_over(&self, key: &str) -> bool {
+        match key {
+            "policy" => true,
+            "fallback" => self.mode == RoutingMode::CacheAware,
+            "slo_ttft_ms" => self.slo_latency_ms.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Whether it says itself which roles the pool's endpoints have.
+    pub(super) fn gives_roles(&self) -> bool {
+        self.disaggregate == Some(true) && self.prefill_pool.is_some()
+    }
+
     /// Puts it into effect.
     pub(super) fn lay_over(&self, pool: &mut PoolConfig) -> Result<(), Wrong> {
         pool.slo_ttft_ms = self.slo_latency_ms.or(pool.slo_ttft_ms);

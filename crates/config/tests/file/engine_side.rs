@@ -60,7 +60,7 @@ fn engines_are_connected_to_as_their_pool_says() {
         (one("engine_tls: {cert_file: /c}"), "pools[0].engine_tls: `key_file` is needed"),
         (one("engine_tls: {key_file: /k}"), "pools[0].engine_tls: `cert_file` is needed"),
         (one("engine_tls: {insecure_skip_verify: true, ca_file: /c}"), "believes any certificate"),
-        (one("engine_tls: {ca: /c}"), "unknown field"),
+        (one("engine_tls: {ca: /c}"), "unknown key"),
         (one("max_connections: 0"), "pools[0].max_connections: must be from 1"),
         (one("timeouts: {idle_ms: 0}"), "pools[0].timeouts.idle_ms: must be from 1"),
         (format!("timeouts: {{connect_ms: 0}}\n{SMALL}"), "timeouts.connect_ms: must be from 1"),
@@ -99,7 +99,7 @@ fn an_endpoint_may_be_taken_out_of_service_in_all_its_pools_alike() {
   - {model: m, endpoints: [{url: 'http://a', state: drain}]}
   - {model: n, endpoints: [{url: 'http://a'}]}";
     let error = Config::parse("f", two).unwrap_err().to_string();
-    assert_eq!(error, "f: pools[1].endpoints[0].state: http://a has another state elsewhere");
+    assert_eq!(error, "f:3:28: pools[1].endpoints[0].state: http://a has another state elsewhere");
 }
 
 #[test]

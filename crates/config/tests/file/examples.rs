@@ -40,13 +40,16 @@ fn every_example_is_sound_linked_and_written_out_the_same() {
 }
 
 /// Whether an error says where.
-fn is_located(error: &ConfigError, text: &str) -> bool {
+pub(crate) fn is_located(error: &ConfigError, text: &str) -> bool {
+    let lines = text.lines().count() as u64;
+    let within = |place: &Option<(u64, u64)>| {
+        place.map_or(text.trim().is_empty(), |(line, _)| (1..=lines + 1).contains(&line))
+    };
     match error {
-        ConfigError::Syntax { line, message, .. } => {
-            let lines = text.lines().count() as u64;
-            !message.is_empty() && ((1..=lines + 1).contains(line) || text.trim().is_empty())
+        ConfigError::Syntax { place, message, .. } => !message.is_empty() && within(place),
+        ConfigError::Meaning { place, key, message, .. } => {
+            !key.is_empty() && !message.is_empty() && (place.is_none() || within(place))
         }
-        ConfigError::Meaning { key, message, .. } => !key.is_empty() && !message.is_empty(),
         ConfigError::Read { .. } | ConfigError::Variable { .. } => false,
     }
 }

@@ -5,10 +5,10 @@ use crate::{SMALL, error, parse};
 #[test]
 fn a_misspelt_word_is_suggested_where_it_stands() {
     for (text, wanted) in [
-        ("lisen: 1.2.3.4:5", ":2:1: unknown field `lisen`, did you mean `listen`?"),
-        ("log: {fromat: json}", ":2:7: unknown field `fromat`, did you mean `format`?"),
-        ("log: {format: jsno}", "unknown variant `jsno`, did you mean `json`?"),
-        ("admin: {readToken: x}", "unknown field `readToken`, did you mean `read_token`?"),
+        ("lisen: 1.2.3.4:5", ":2:1: unknown key `lisen`, did you mean `listen`?"),
+        ("log: {fromat: json}", ":2:7: log: unknown key `fromat`, did you mean `format`?"),
+        ("log: {format: jsno}", "unknown value `jsno`, did you mean `json`?"),
+        ("admin: {readToken: x}", "unknown key `readToken`, did you mean `read_token`?"),
     ] {
         let message = error(&format!("{SMALL}{text}\n"));
         assert!(message.contains(wanted), "{message}");
@@ -16,15 +16,15 @@ fn a_misspelt_word_is_suggested_where_it_stands() {
     let pool =
         |more: &str| format!("pools: [{{model: m, {more}, endpoints: [{{url: 'http://a'}}]}}]");
     for (more, wanted) in [
-        ("polcy: latency", "unknown field `polcy`, did you mean `policy`?"),
+        ("polcy: latency", "unknown key `polcy`, did you mean `policy`?"),
         ("policy: roundrobin", "unknown policy `roundrobin`, did you mean `round_robin`?"),
-        ("policy: {name: chwbi}", "unknown variant `chwbi`, did you mean `chwbl`?"),
+        ("policy: {name: chwbi}", "unknown value `chwbi`, did you mean `chwbl`?"),
         ("identity: engin", "`engin` is neither `tokens` nor `engine`, did you mean `engine`?"),
         (
             "identity: {engine: {algorithm: sha256_cbr}}",
             "`sha256_cbr` is no hash algorithm, did you mean `sha256_cbor`?",
         ),
-        ("zebra: 1", "unknown field `zebra`, expected one of model, aliases"),
+        ("zebra: 1", "unknown key `zebra`, expected one of model, aliases"),
     ] {
         let message = error(&pool(more));
         assert!(message.starts_with("kvasir.yaml:1:") && message.contains(wanted), "{message}");
@@ -51,11 +51,11 @@ fn rolters_words_without_an_equivalent_say_what_to_use() {
     for (text, wanted) in [
         (events("max_blocks: 5"), "bytes are limited by `inventory.max_endpoint_bytes`"),
         (events("stale_secs: 5"), "`stale_secs` has no equivalent"),
-        (events("tpoic: x"), "unknown field `tpoic`, did you mean `topic`?"),
+        (events("tpoic: x"), "unknown key `tpoic`, did you mean `topic`?"),
         ("kv_events: {topic: x}".to_owned(), "endpoint"),
         ("lmcache: {endpoint: 'http://l'}".to_owned(), "`lmcache` has no equivalent yet"),
         (events("topic: x") + "\n    events: 'tcp://c:1'", "duplicate field"),
-        ("wieght: 3".to_owned(), "unknown field `wieght`, did you mean `weight`?"),
+        ("wieght: 3".to_owned(), "unknown key `wieght`, did you mean `weight`?"),
     ] {
         let message = error(&endpoint(&text));
         let located = ["kvasir.yaml:5:", "kvasir.yaml:6:", "kvasir.yaml:4:"];

@@ -103,7 +103,7 @@ fn configurations_that_cannot_be_are_refused() {
     let bad = |config: EngineConfig| Engine::new(config).unwrap_err().to_string();
     assert_eq!(
         bad(EngineConfig { max_model_len: 65, ..small() }),
-        "max_model_len is 65; it must be from 2 to 64"
+        "max_model_len is 65: must be from 2 to 64"
     );
     assert!(bad(EngineConfig { block_size: 0, ..small() }).starts_with("block_size is 0"));
     assert!(bad(EngineConfig { num_blocks: 1, ..small() }).starts_with("num_blocks is 1"));

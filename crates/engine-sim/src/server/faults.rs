@@ -147,7 +147,7 @@ impl Faults {
                 "once" => {
                     changed.once = value.as_bool().ok_or("`once` must be true or false")?;
                 }
-                _ => return Err(format!("unknown fault `{key}`")),
+                _ => return Err(unknown("fault", key, KEYS)),
             }
         }
         self.keep_alive.send_replace(changed.keep_alive);
@@ -193,13 +193,20 @@ impl Faults {
     }
 }
 
+/// What [`Faults::set`] takes.
+const KEYS: &str = "events, http, path, leg, transfer, lease, gone, once, keep_alive_ms";
+
+fn unknown(what: &str, word: &str, expected: &str) -> String {
+    format!("unknown {what} `{word}`, expected one of {expected}")
+}
+
 fn event_fault(text: &str) -> Result<EventFault, String> {
     match text.split_once(':') {
         None if text == "ok" => Ok(EventFault::None),
         None if text == "drop" => Ok(EventFault::Drop),
         None if text == "duplicate" => Ok(EventFault::Duplicate),
         Some(("delay_ms", number)) => Ok(EventFault::Delay(milliseconds(number)?)),
-        _ => Err(format!("unknown event fault {text:?}")),
+        _ => Err(unknown("event fault", text, "ok, drop, duplicate, delay_ms:N")),
     }
 }
 
@@ -215,7 +222,11 @@ fn http_fault(text: &str) -> Result<HttpFault, String> {
             Ok(status) if (400..600).contains(&status) => Ok(HttpFault::Error(status)),
             _ => Err(format!("{number:?} is no status from 400 to 599")),
         },
-        _ => Err(format!("unknown HTTP fault {text:?}")),
+        _ => Err(unknown(
+            "HTTP fault",
+            text,
+            "ok, hang, slow:MS, error:STATUS, reset, reset_mid_body, garbage",
+        )),
     }
 }
 
@@ -224,7 +235,7 @@ fn leg(text: &str) -> Result<Option<Side>, String> {
         "" => Ok(None),
         "prefill" => Ok(Some(Side::Prefill)),
         "decode" => Ok(Some(Side::Decode)),
-        _ => Err(format!("unknown leg {text:?}")),
+        _ => Err(unknown("leg", text, "prefill, decode, or nothing for both")),
     }
 }
 
@@ -233,7 +244,7 @@ fn transfer_fault(text: &str) -> Result<TransferFault, String> {
         None if text == "ok" => Ok(TransferFault::None),
         None if text == "fail" => Ok(TransferFault::Fail),
         Some(("slow", number)) => Ok(TransferFault::Slow(milliseconds(number)?)),
-        _ => Err(format!("unknown transfer fault {text:?}")),
+        _ => Err(unknown("transfer fault", text, "ok, fail, slow:MS")),
     }
 }
 
@@ -241,7 +252,7 @@ fn lease_fault(text: &str) -> Result<bool, String> {
     match text {
         "ok" => Ok(false),
         "expired" => Ok(true),
-        _ => Err(format!("unknown lease fault {text:?}")),
+        _ => Err(unknown("lease fault", text, "ok, expired")),
     }
 }
 
@@ -249,7 +260,7 @@ fn gone_fault(text: &str) -> Result<bool, String> {
     match text {
         "ok" => Ok(false),
         "garbage" => Ok(true),
-        _ => Err(format!("unknown fault of what is gone {text:?}")),
+        _ => Err(unknown("fault of what is gone", text, "ok, garbage")),
     }
 }
 

@@ -44,6 +44,26 @@ async fn wrong_faults_are_refused() {
     {
         assert_eq!(send(&server, "/sim/faults", &body).await.status, 400, "{body}");
     }
+    for (body, wanted) in [
+        (
+            json!({"http": "none"}),
+            "unknown HTTP fault `none`, expected one of ok, hang, slow:MS, error:STATUS, reset, \
+             reset_mid_body, garbage",
+        ),
+        (
+            json!({"events": "lose"}),
+            "unknown event fault `lose`, expected one of ok, drop, duplicate, delay_ms:N",
+        ),
+        (json!({"lease": "none"}), "unknown lease fault `none`, expected one of ok, expired"),
+        (
+            json!({"event": "drop"}),
+            "unknown fault `event`, expected one of events, http, path, leg, transfer, lease, gone, once, \
+             keep_alive_ms",
+        ),
+    ] {
+        let said = send(&server, "/sim/faults", &body).await.text();
+        assert!(said.contains(wanted), "{body}: {said}");
+    }
     let none = json!({"events": "ok", "http": "ok", "path": "", "leg": "", "transfer": "ok",
         "lease": "ok", "gone": "ok", "once": false, "keep_alive_ms": null});
     assert_eq!(fetch(&server, "/sim/faults").await, none);

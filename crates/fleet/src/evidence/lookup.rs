@@ -4,6 +4,7 @@
 mod tests;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use kvasir_inventory::{Inventory, Overlap, Overlaps, Slot};
 use kvasir_kv_hash::Scope;
@@ -12,6 +13,7 @@ use super::{PromptTokens, sum};
 use crate::card::EngineCard;
 use crate::identity::{Hashed, Keying};
 use crate::pending::{Chain, PromptKeys};
+use crate::stage::Stage;
 use crate::stream_applier::off_the_scheduler;
 
 /// Prompts of so many tokens take the engine's hashes a millisecond or so.
@@ -112,6 +114,7 @@ fn lookup(
         Keying::Tokens => Scope { model: keyed.base, lora, salt: tokens.salt },
         Keying::Engine(_) => Scope { model: keyed.base, lora: None, salt: None },
     };
+    let start = Instant::now();
     let root = space.root(&scope);
     let (size, lookahead) = (keyed.block_size as usize, keyed.lookahead as usize);
     let hashed = Hashed { block_size: size, lookahead, lora, salt: tokens.salt };
@@ -129,8 +132,10 @@ fn lookup(
     };
     let chains: Vec<Chain> =
         off_the_scheduler(is_long(&keyed.keying, prompts), || prompts.iter().map(chain).collect());
+    let hashed = Stage::Hash.since(start);
     let overlaps = |chain: &Chain| inventory.overlaps(chain.usable(), keyed.block_size);
     let overlaps = chains.iter().map(overlaps).collect();
+    Stage::Overlap.since(hashed);
     let keys = PromptKeys { block_size: keyed.block_size, prompts: chains };
     Lookup { keys: Arc::new(keys), overlaps }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{header, sample};
+use kvasir_metrics::{header, sample};
+
 use crate::admission::Door;
 use crate::pool::Pool;
 
@@ -13,12 +14,11 @@ pub(super) fn render(page: &mut String, pools: &[Arc<Pool>]) {
     if doors.is_empty() {
         return;
     }
-    header(page, "admission_waiting", "gauge", "Requests that wait to be sent.");
+    header(page, "kvasir_admission_waiting");
     for (model, door) in &doors {
-        sample(page, "admission_waiting", &[("model", model)], door.waiting() as f64);
+        sample(page, "kvasir_admission_waiting", &[("model", model)], door.waiting() as f64);
     }
-    let help = "What became of requests for which there was no room at once.";
-    header(page, "admission_total", "counter", help);
+    header(page, "kvasir_admission_total");
     for (model, door) in &doors {
         let tally = door.tally();
         for (outcome, count) in [
@@ -30,18 +30,17 @@ pub(super) fn render(page: &mut String, pools: &[Arc<Pool>]) {
             ("client_left", tally.left),
         ] {
             let labels = [("model", *model), ("outcome", outcome)];
-            sample(page, "admission_total", &labels, count as f64);
+            sample(page, "kvasir_admission_total", &labels, count as f64);
         }
     }
-    let help = "Headers of requests that could not be read and were passed over.";
-    header(page, "admission_unread_headers_total", "counter", help);
+    header(page, "kvasir_admission_unread_headers_total");
     for (model, door) in &doors {
         for (header, count) in ["priority", "timeout"].into_iter().zip(door.unread_ever()) {
             let labels = [("model", *model), ("header", header)];
-            sample(page, "admission_unread_headers_total", &labels, count as f64);
+            sample(page, "kvasir_admission_unread_headers_total", &labels, count as f64);
         }
     }
-    header(page, "admission_limit", "gauge", "The limits there are.");
+    header(page, "kvasir_admission_limit");
     for (model, door) in &doors {
         limits(page, model, door);
     }
@@ -61,7 +60,7 @@ fn limits(page: &mut String, model: &str, door: &Door) {
     ] {
         if let Some(value) = value {
             let labels = [("model", model), ("scope", scope), ("limit", limit)];
-            sample(page, "admission_limit", &labels, value);
+            sample(page, "kvasir_admission_limit", &labels, value);
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{header, sample};
+use kvasir_metrics::{header, sample};
+
 use crate::decision_log::Account;
 use crate::pool::Pool;
 
@@ -14,24 +15,24 @@ pub(super) fn render(page: &mut String, pools: &[Arc<Pool>]) {
     if logs.is_empty() {
         return;
     }
-    let name = "decision_log_state";
-    header(page, name, "gauge", "1 for whether the decision log can be written, and why not.");
+    let name = "kvasir_decision_log_state";
+    header(page, name);
     for (model, log) in &logs {
         let (state, reason) = log.words();
         sample(page, name, &[("model", model), ("state", state), ("reason", reason)], 1.0);
     }
-    let name = "decision_log_lines_total";
-    header(page, name, "counter", "Lines written to the decision log.");
+    let name = "kvasir_decision_log_lines_total";
+    header(page, name);
     for (model, log) in &logs {
         sample(page, name, &[("model", model)], log.lines() as f64);
     }
-    let name = "decision_log_bytes_total";
-    header(page, name, "counter", "Bytes written to the decision log.");
+    let name = "kvasir_decision_log_bytes_total";
+    header(page, name);
     for (model, log) in &logs {
         sample(page, name, &[("model", model)], log.bytes() as f64);
     }
-    let name = "decision_log_dropped_total";
-    header(page, name, "counter", "Lines missing in the decision log, and why.");
+    let name = "kvasir_decision_log_dropped_total";
+    header(page, name);
     for (model, log) in &logs {
         for (reason, lines) in log.dropped() {
             sample(page, name, &[("model", model), ("reason", reason)], lines as f64);

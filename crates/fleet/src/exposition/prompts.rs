@@ -2,55 +2,42 @@
 
 use std::sync::Arc;
 
+use kvasir_metrics::{header, sample};
+
 use kvasir_prompt::{PrefixCacheStats, Renderer, Source, TokenizerEngine};
 
-use super::{header, sample};
 use crate::pool::Pool;
 use crate::token_oracle::{Parity, ParityPart};
 use crate::tokenizer::PromptState;
 
-/// A family: name, type, help, and how to read a value off a tokenizer's cache.
-type Family = (&'static str, &'static str, &'static str, fn(&PrefixCacheStats) -> f64);
+/// A family: its name, and how to read a value off a tokenizer's cache.
+type Family = (&'static str, fn(&PrefixCacheStats) -> f64);
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 const CACHE: &[Family] = &[
-    ("prompt_cache_bytes", "gauge", "Memory of token ids of texts seen before.", |c| {
-        c.bytes as f64
-    }),
-    ("prompt_cache_budget_bytes", "gauge", "The most memory it may take.", |c| c.budget as f64),
-    ("prompt_cache_entries", "gauge", "Pieces of text in it.", |c| c.entries as f64),
-    ("prompt_cache_hits_total", "counter", "Texts of which a beginning was found.", |c| {
-        c.hits as f64
-    }),
-    ("prompt_cache_misses_total", "counter", "Texts of which nothing was found.", |c| {
-        c.misses as f64
-    }),
-    ("prompt_cache_hit_bytes_total", "counter", "Bytes of text whose tokens were found.", |c| {
-        c.hit_bytes as f64
-    }),
-    ("prompt_cache_miss_bytes_total", "counter", "Bytes of text that were tokenised.", |c| {
-        c.miss_bytes as f64
-    }),
-    ("prompt_cache_saved_tokens_total", "counter", "Tokens that were found.", |c| {
-        c.hit_tokens as f64
-    }),
-    ("prompt_cache_evictions_total", "counter", "Pieces of text dropped for room.", |c| {
-        c.evictions as f64
-    }),
+    ("kvasir_prompt_cache_bytes", |c| c.bytes as f64),
+    ("kvasir_prompt_cache_budget_bytes", |c| c.budget as f64),
+    ("kvasir_prompt_cache_entries", |c| c.entries as f64),
+    ("kvasir_prompt_cache_hits_total", |c| c.hits as f64),
+    ("kvasir_prompt_cache_misses_total", |c| c.misses as f64),
+    ("kvasir_prompt_cache_hit_bytes_total", |c| c.hit_bytes as f64),
+    ("kvasir_prompt_cache_miss_bytes_total", |c| c.miss_bytes as f64),
+    ("kvasir_prompt_cache_saved_tokens_total", |c| c.hit_tokens as f64),
+    ("kvasir_prompt_cache_evictions_total", |c| c.evictions as f64),
 ];
 
 pub(super) fn render(page: &mut String, pools: &[Arc<Pool>]) {
     let loaded: Vec<(&str, Arc<Renderer>)> = pools.iter().filter_map(|p| loaded(p)).collect();
     let caches: Vec<(&str, PrefixCacheStats)> =
         loaded.iter().map(|(model, renderer)| (*model, renderer.cache().1)).collect();
-    for (name, kind, help, read) in CACHE {
-        header(page, name, kind, help);
+    for (name, read) in CACHE {
+        header(page, name);
         for (model, stats) in &caches {
             sample(page, name, &[("model", model)], read(stats));
         }
     }
-    let name = "tokenizer_engine";
-    header(page, name, "gauge", "1 for the code that tokenises, and why it is not the faster.");
+    let name = "kvasir_tokenizer_engine";
+    header(page, name);
     for (model, renderer) in &loaded {
         let (engine, reason) = match renderer.engine() {
             TokenizerEngine::Library(why) => ("library", why),
@@ -60,13 +47,14 @@ pub(super) fn render(page: &mut String, pools: &[Arc<Pool>]) {
         sample(page, name, &labels, 1.0);
     }
     sources(page, pools);
+    templates(page, pools);
     parity(page, pools);
     headers(page, pools);
 }
 
 fn sources(page: &mut String, pools: &[Arc<Pool>]) {
-    let name = "tokenizer_source";
-    header(page, name, "gauge", "1 for the place the tokenizer in use was found in.");
+    let name = "kvasir_tokenizer_source";
+    header(page, name);
     for pool in pools {
         let source = match pool.prompts().source() {
             Some(Source::Staged) => "staged",
@@ -75,6 +63,17 @@ fn sources(page: &mut String, pools: &[Arc<Pool>]) {
             None => continue,
         };
         sample(page, name, &[("model", pool.model()), ("source", source)], 1.0);
+    }
+}
+
+fn templates(page: &mut String, pools: &[Arc<Pool>]) {
+    let name = "kvasir_template_state";
+    header(page, name);
+    for pool in pools {
+        if let Some((state, reason)) = pool.prompts().template_state() {
+            let labels = [("model", pool.model()), ("state", state), ("reason", reason)];
+            sample(page, name, &labels, 1.0);
+        }
     }
 }
 
@@ -87,8 +86,8 @@ fn loaded(pool: &Pool) -> Option<(&str, Arc<Renderer>)> {
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 fn parity(page: &mut String, pools: &[Arc<Pool>]) {
-    let name = "tokenizer_parity";
-    header(page, name, "gauge", "1 for whether own tokens are those of the engines' /tokenize.");
+    let name = "kvasir_tokenizer_parity";
+    header(page, name);
     for (pool, part) in parts(pools) {
         let now = pool.token_oracle().state(part);
         for state in Parity::ALL {
@@ -97,8 +96,8 @@ fn parity(page: &mut String, pools: &[Arc<Pool>]) {
             sample(page, name, &labels, if state == now { 1.0 } else { 0.0 });
         }
     }
-    let name = "tokenizer_parity_checks_total";
-    header(page, name, "counter", "Texts, chats and requests compared with /tokenize.");
+    let name = "kvasir_tokenizer_parity_checks_total";
+    header(page, name);
     for (pool, part) in parts(pools) {
         for (result, count) in pool.token_oracle().counts(part) {
             let labels = [("model", pool.model()), ("part", part.as_str()), ("result", result)];
@@ -118,14 +117,14 @@ fn headers(page: &mut String, pools: &[Arc<Pool>]) {
     if allowing().next().is_none() {
         return;
     }
-    let name = "token_headers_believed";
-    header(page, name, "gauge", "1 while token ids in clients' headers are believed.");
+    let name = "kvasir_token_headers_believed";
+    header(page, name);
     for pool in allowing() {
         let believed = if pool.token_headers().believed() { 1.0 } else { 0.0 };
         sample(page, name, &[("model", pool.model())], believed);
     }
-    let name = "token_headers_total";
-    header(page, name, "counter", "Headers held against the engine's count, or malformed.");
+    let name = "kvasir_token_headers_total";
+    header(page, name);
     for pool in allowing() {
         for (result, count) in pool.token_headers().counts() {
             sample(page, name, &[("model", pool.model()), ("result", result)], count as f64);

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use kvasir_metrics::{header, sample};
+
 use super::engines::one_each;
-use super::{header, labels, sample};
+use super::labels;
 use crate::endpoint::Endpoint;
 use crate::engine::Engine;
 use crate::lease::LeaseCounts;
@@ -15,8 +17,8 @@ type Read = fn(&LeaseCounts) -> f64;
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub(super) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Arc<Pool>]) {
-    let name = "endpoint_role";
-    header(page, name, "gauge", "1 for the part in disaggregated serving, by the configuration.");
+    let name = "kvasir_endpoint_role";
+    header(page, name);
     let ranks: Vec<Option<String>> =
         endpoints.iter().map(|endpoint| endpoint.rank().map(|rank| rank.to_string())).collect();
     for (endpoint, rank) in endpoints.iter().zip(&ranks) {
@@ -27,30 +29,20 @@ pub(super) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Ar
     let now = Instant::now();
     let counts: Vec<LeaseCounts> =
         endpoints.iter().map(|endpoint| endpoint.leases().count(now)).collect();
-    let families: [(&str, &str, &str, Read); 3] = [
-        ("pd_leases", "gauge", "Prompts whose blocks are kept for decode legs.", |c| c.live as f64),
-        (
-            "pd_leases_expired_total",
-            "counter",
-            "Those that were kept for too short a time to be fetched.",
-            |c| c.expired as f64,
-        ),
-        (
-            "pd_leases_abandoned_total",
-            "counter",
-            "Those that were kept to their end and not known to be fetched.",
-            |c| c.abandoned as f64,
-        ),
+    let families: [(&str, Read); 3] = [
+        ("kvasir_pd_leases", |c| c.live as f64),
+        ("kvasir_pd_leases_expired_total", |c| c.expired as f64),
+        ("kvasir_pd_leases_abandoned_total", |c| c.abandoned as f64),
     ];
-    for (name, kind, help, get) in families {
-        header(page, name, kind, help);
+    for (name, get) in families {
+        header(page, name);
         for ((endpoint, rank), counts) in endpoints.iter().zip(&ranks).zip(&counts) {
             sample(page, name, &labels(endpoint.url(), rank.as_deref()), get(counts));
         }
     }
     hand_overs(page, &one_each(endpoints));
-    let name = "pool_split";
-    header(page, name, "gauge", "1 for whether the pool can split requests, and why not.");
+    let name = "kvasir_pool_split";
+    header(page, name);
     for pool in pools {
         let labels = [("model", pool.model()), ("state", pool.split_state().as_str())];
         sample(page, name, &labels, 1.0);
@@ -60,18 +52,18 @@ pub(super) fn render(page: &mut String, endpoints: &[Arc<Endpoint>], pools: &[Ar
 /// How hand-overs of KV went, and what is left out of them now.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 fn hand_overs(page: &mut String, engines: &[&Endpoint]) {
-    let name = "pd_failed_hand_overs_total";
-    header(page, name, "counter", "Hand-overs that failed, by the engine's part in them.");
+    let name = "kvasir_pd_failed_hand_overs_total";
+    header(page, name);
     by_word(page, name, "part", engines, |engine| {
         engine.hand_over_counts().failures().map(|(part, count)| (part.as_str(), count as f64))
     });
-    let name = "pd_faults_total";
-    header(page, name, "counter", "How often the engine, or a link of it, was found at fault.");
+    let name = "kvasir_pd_faults_total";
+    header(page, name);
     by_word(page, name, "fault", engines, |engine| {
         engine.hand_over_counts().blames().map(|(fault, count)| (fault.as_str(), count as f64))
     });
-    let name = "pd_left_out";
-    header(page, name, "gauge", "1 while the engine hands nothing over; links that do not.");
+    let name = "kvasir_pd_left_out";
+    header(page, name);
     by_word(page, name, "fault", engines, |engine| {
         let left_out = engine.hand_overs().left_out(engine.url());
         left_out.map(|(fault, count)| (fault.as_str(), count as f64))

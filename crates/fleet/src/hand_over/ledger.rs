@@ -9,6 +9,8 @@ pub(super) const FAILURES: u32 = 3;
 pub(super) const PEERS: usize = 2;
 /// How long who is at fault is left out.
 pub(super) const REST: Duration = Duration::from_secs(30);
+/// How long nobody else tries who was left out, once somebody does.
+pub(super) const TRIAL: Duration = Duration::from_secs(5);
 /// When what did not fail again is forgotten.
 pub(super) const FORGOTTEN: Duration = Duration::from_secs(300);
 /// Pairs, and engines, of which something is kept: the ones that failed last.
@@ -46,11 +48,13 @@ pub(super) struct Ledger {
 /// One pair that failed, and has not worked since.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
+    /// In a row, and not explained by an engine's being at fault.
     failures: u32,
     /// Those of them that speak against the prefill engine, and against the decode engine: since it
     /// last worked with anybody, and not explained by the other one's being at fault.
     against: (u32, u32),
     last: Instant,
+    tried: Option<Instant>,
 }
 
 /// One engine that was found at fault, or hands nothing over.
@@ -60,6 +64,23 @@ struct Engine {
     nothing: u32,
     is_at_fault: bool,
     last: Instant,
+    tried: Option<Instant>,
+}
+
+/// Whether what failed last then is not to be tried yet.
+fn rests(last: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(last) < REST
+}
+
+/// Whether somebody tries now, of whom the rest may learn.
+fn is_tried(tried: Option<Instant>, now: Instant) -> bool {
+    tried.is_some_and(|at| now.saturating_duration_since(at) < TRIAL)
+}
+
+impl Pair {
+    fn is_at_fault(&self) -> bool {
+        self.failures >= FAILURES
+    }
 }
 
 impl Ledger {
@@ -72,15 +93,28 @@ impl Ledger {
         self.pairs.len() + self.engines.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn later(&mut self, by: Duration) {
+        let before = |at: &mut Instant| *at = at.checked_sub(by).unwrap();
+        for pair in self.pairs.values_mut() {
+            before(&mut pair.last);
+            pair.tried.as_mut().map(before);
+        }
+        for engine in self.engines.values_mut() {
+            before(&mut engine.last);
+            engine.tried.as_mut().map(before);
+        }
+    }
+
     /// These two failed; what is at fault, where that is to be told: it is left out from now on.
     pub(super) fn failed(&mut self, prefill: &str, decode: &str, now: Instant) -> Option<Fault> {
         self.forget(now);
-        let known = |fault, url: &str| self.is_out(fault, url, now);
+        let known = |fault, url: &str| self.rests(fault, url, now);
         let (p_is_out, d_is_out) = (known(Fault::Prefill, prefill), known(Fault::Decode, decode));
-        let link_is_out = self.links_out(now).any(|link| link == (prefill, decode));
-        let fresh = Pair { failures: 0, against: (0, 0), last: now };
+        let fresh = Pair { failures: 0, against: (0, 0), last: now, tried: None };
         let pair = self.pairs.entry((prefill.to_owned(), decode.to_owned())).or_insert(fresh);
-        pair.failures = pair.failures.saturating_add(1);
+        let link_is_out = pair.is_at_fault() && rests(pair.last, now);
+        pair.failures = pair.failures.saturating_add(u32::from(!p_is_out && !d_is_out));
         pair.against.0 = pair.against.0.saturating_add(u32::from(!d_is_out));
         pair.against.1 = pair.against.1.saturating_add(u32::from(!p_is_out));
         pair.last = now;
@@ -91,7 +125,7 @@ impl Ledger {
         );
         let (fault, url, is_news) = match (p_peers, d_peers) {
             (None, None) => {
-                let is_news = failures >= FAILURES && !p_is_out && !d_is_out && !link_is_out;
+                let is_news = failures >= FAILURES && !link_is_out;
                 return is_news.then_some(Fault::Link);
             }
             (Some(p), Some(d)) if d > p => (Fault::Decode, decode, !d_is_out),
@@ -105,8 +139,8 @@ impl Ledger {
     /// A prefill engine handed nothing over; whether it is at fault for that from now on.
     pub(super) fn nothing_handed(&mut self, prefill: &str, now: Instant) -> bool {
         self.forget(now);
-        let was_out = self.is_out(Fault::Prefill, prefill, now);
-        let fresh = Engine { nothing: 0, is_at_fault: false, last: now };
+        let was_out = self.rests(Fault::Prefill, prefill, now);
+        let fresh = Engine { nothing: 0, is_at_fault: false, last: now, tried: None };
         let engine = self.engines.entry((Fault::Prefill, prefill.to_owned())).or_insert(fresh);
         engine.nothing = engine.nothing.saturating_add(1);
         engine.last = now;
@@ -133,18 +167,36 @@ impl Ledger {
         }
     }
 
-    /// Whether an engine is left out.
+    /// A request is about to try these two: where one was at fault, others wait for what comes of it.
+    pub(super) fn tries(&mut self, prefill: &str, decode: &str, now: Instant) {
+        for (fault, url) in [(Fault::Prefill, prefill), (Fault::Decode, decode)] {
+            if let Some(engine) = self.engines.get_mut(&(fault, url.to_owned())) {
+                engine.tried = engine.is_at_fault.then_some(now);
+            }
+        }
+        if let Some(pair) = self.pairs.get_mut(&(prefill.to_owned(), decode.to_owned())) {
+            pair.tried = pair.is_at_fault().then_some(now);
+        }
+    }
+
+    /// Whether an engine is left out: it failed lately, or one request tries it and others wait.
     pub(super) fn is_out(&self, fault: Fault, url: &str, now: Instant) -> bool {
         let known = self.engines.get(&(fault, url.to_owned()));
         known.is_some_and(|known| {
-            known.is_at_fault && now.saturating_duration_since(known.last) < REST
+            known.is_at_fault && (rests(known.last, now) || is_tried(known.tried, now))
         })
+    }
+
+    /// Whether an engine at fault failed lately.
+    fn rests(&self, fault: Fault, url: &str, now: Instant) -> bool {
+        let known = self.engines.get(&(fault, url.to_owned()));
+        known.is_some_and(|known| known.is_at_fault && rests(known.last, now))
     }
 
     /// Links that are left out, by prefill engine and decode engine.
     pub(super) fn links_out(&self, now: Instant) -> impl Iterator<Item = (&str, &str)> {
         let is_out = move |pair: &Pair| {
-            pair.failures >= FAILURES && now.saturating_duration_since(pair.last) < REST
+            pair.is_at_fault() && (rests(pair.last, now) || is_tried(pair.tried, now))
         };
         let out = self.pairs.iter().filter(move |(_, pair)| is_out(pair));
         out.map(|((prefill, decode), _)| (prefill.as_str(), decode.as_str()))
@@ -166,17 +218,17 @@ impl Ledger {
         (failures >= FAILURES && peers >= PEERS).then_some(peers)
     }
 
-    /// It is at fault: that explains the failures of the others it failed with.
+    /// It is at fault: that explains the failures of the others it failed with, and of what is between them.
     fn blame(&mut self, fault: Fault, url: &str, now: Instant) {
-        let engine = Engine { nothing: 0, is_at_fault: true, last: now };
+        let engine = Engine { nothing: 0, is_at_fault: true, last: now, tried: None };
         self.engines
             .entry((fault, url.to_owned()))
             .and_modify(|known| (known.is_at_fault, known.last) = (true, now))
             .or_insert(engine);
         for ((p, d), pair) in &mut self.pairs {
             match fault {
-                Fault::Prefill if p == url => pair.against.1 = 0,
-                Fault::Decode if d == url => pair.against.0 = 0,
+                Fault::Prefill if p == url => (pair.against.1, pair.failures) = (0, 0),
+                Fault::Decode if d == url => (pair.against.0, pair.failures) = (0, 0),
                 _ => {}
             }
         }

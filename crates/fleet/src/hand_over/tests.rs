@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::ledger::{FORGOTTEN, Fault, Ledger, MOST, REST};
+use super::ledger::{FORGOTTEN, Fault, Ledger, MOST, REST, TRIAL};
 
-/// What engines of these names did: `+` worked, `-` failed, `0` handed nothing over.
+/// What engines of these names did: `+` worked, `-` failed, `0` handed nothing over, `?` are tried.
 struct Scene {
     ledger: Ledger,
     now: Instant,
@@ -23,6 +23,10 @@ impl Scene {
             let fault = match what {
                 "+" => {
                     self.ledger.worked(p, d, self.now);
+                    None
+                }
+                "?" => {
+                    self.ledger.tries(p, d, self.now);
                     None
                 }
                 "-" => self.ledger.failed(p, d, self.now),
@@ -57,7 +61,7 @@ impl Scene {
 #[test]
 fn the_fault_is_told_by_who_failed_with_whom() {
     type Row = (&'static str, &'static [(usize, &'static str)], &'static str);
-    let table: [Row; 11] = [
+    let table: [Row; 12] = [
         // Less than that may be chance.
         ("-p1d1 -p1d2", &[], ""),
         // Several decode engines could not fetch from one prefill engine.
@@ -73,7 +77,9 @@ fn the_fault_is_told_by_who_failed_with_whom() {
         ("-p1d1 -p1d2 +p1d3 -p1d1", &[], ""),
         ("-p1d1 -p1d1 +p1d1 -p1d1", &[], ""),
         // A decode engine at fault explains what fails with it.
-        ("-p1d1 -p2d1 -p1d1 -p1d2 -p1d1 -p1d1", &[(2, "decode")], "d1 p1d1"),
+        ("-p1d1 -p2d1 -p1d1 -p1d2 -p1d1 -p1d1", &[(2, "decode")], "d1"),
+        // and a prefill engine at fault what is between it and others, before and after.
+        ("-p1d1 -p1d1 -p1d1 -p1d2 -p1d2 -p1d2 -p1d1 -p1d1", &[(2, "link"), (3, "prefill")], "p1"),
         // Everything fails: decode engines can still do all of it.
         ("-p1d1 -p2d2 -p1d2 -p2d1 -p1d1 -p2d2", &[(4, "prefill"), (5, "prefill")], "p1 p2"),
         // It has no connector.
@@ -113,6 +119,35 @@ fn who_is_at_fault_is_tried_again_after_a_while() {
         scene.play("+p3d3");
         assert!(scene.ledger.is_empty(), "{events}");
     }
+}
+
+#[test]
+fn one_request_tries_and_the_others_wait_for_what_comes_of_it() {
+    for (events, out) in
+        [("-p1d1 -p1d2 -p1d1", "p1"), ("-p1d1 -p2d1 -p1d1", "d1"), ("-p1d1 -p1d1 -p1d1", "p1d1")]
+    {
+        let mut scene = Scene::new();
+        scene.play(events);
+        scene.later(REST);
+        assert_eq!(scene.out(), "", "{events}");
+        scene.play("?p1d1");
+        assert_eq!(scene.out(), out, "{events}");
+        // It told nothing: the next one.
+        scene.later(TRIAL);
+        assert_eq!(scene.out(), "", "{events}");
+        scene.play("?p1d1");
+        // A failure is news, and begins the rest anew.
+        assert_eq!(scene.play("-p1d1").len(), 1, "{events}");
+        scene.later(TRIAL);
+        assert!(scene.out().starts_with(out), "{events}");
+        scene.later(REST);
+        scene.play("?p1d1 +p1d1");
+        assert_eq!(scene.out(), "", "{events}");
+    }
+    // Who is not at fault is never waited for.
+    let mut scene = Scene::new();
+    scene.play("-p1d1 ?p1d1 ?p2d2");
+    assert_eq!(scene.out(), "");
 }
 
 #[test]

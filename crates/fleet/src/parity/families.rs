@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use kvasir_metrics::{header, sample};
+
 use super::Unjudged;
 use super::hits::{Oracle, State, Totals, Verdict};
 use crate::endpoint::Endpoint;
-use crate::exposition::{header, labels, sample};
+use crate::exposition::labels;
 use crate::pool::Pool;
 
 const ORACLES: [(Oracle, &str); 2] = [(Oracle::Usage, "usage"), (Oracle::Counters, "counters")];
@@ -51,8 +53,8 @@ impl Known {
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 fn render_judged(page: &mut String, known: &[Known]) {
     let found = |known: &Known| [known.totals.usage, known.totals.counters];
-    let name = "hit_judged_total";
-    header(page, name, "counter", "Predictions held against what the engine says it hit.");
+    let name = "kvasir_hit_judged_total";
+    header(page, name);
     for one in known {
         for ((_, oracle), found) in ORACLES.iter().zip(found(one)) {
             for (verdict, count) in Verdict::ALL.iter().zip(found.verdicts) {
@@ -61,15 +63,15 @@ fn render_judged(page: &mut String, known: &[Known]) {
             }
         }
     }
-    let name = "hit_predicted_tokens_total";
-    header(page, name, "counter", "Tokens these predictions expected to be hit.");
+    let name = "kvasir_hit_predicted_tokens_total";
+    header(page, name);
     for one in known {
         for ((_, oracle), found) in ORACLES.iter().zip(found(one)) {
             sample(page, name, &one.with(&[("oracle", oracle)]), found.predicted as f64);
         }
     }
-    let name = "hit_reported_tokens_total";
-    header(page, name, "counter", "Tokens the engine says were hit instead.");
+    let name = "kvasir_hit_reported_tokens_total";
+    header(page, name);
     for one in known {
         for ((_, oracle), found) in ORACLES.iter().zip(found(one)) {
             sample(page, name, &one.with(&[("oracle", oracle)]), found.reported as f64);
@@ -79,15 +81,15 @@ fn render_judged(page: &mut String, known: &[Known]) {
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 fn render_unjudged(page: &mut String, known: &[Known]) {
-    let name = "hit_unjudged_total";
-    header(page, name, "counter", "Answers that were not held against a prediction, and why.");
+    let name = "kvasir_hit_unjudged_total";
+    header(page, name);
     for one in known {
         for (why, count) in Unjudged::ALL.iter().zip(one.totals.unjudged) {
             sample(page, name, &one.with(&[("reason", why.as_str())]), count as f64);
         }
     }
-    let name = "hit_counter_segments_left_out_total";
-    header(page, name, "counter", "Spans of the engine's counters that could not be compared.");
+    let name = "kvasir_hit_segments_left_out_total";
+    header(page, name);
     for one in known {
         for (why, count) in [("foreign", one.totals.foreign), ("void", one.totals.void)] {
             sample(page, name, &one.with(&[("reason", why)]), count as f64);
@@ -96,27 +98,22 @@ fn render_unjudged(page: &mut String, known: &[Known]) {
 }
 
 fn render_windows(page: &mut String, known: &[Known]) {
-    let name = "hit_window_size";
-    header(
-        page,
-        name,
-        "gauge",
-        "Comparisons in the window that decides on hit_mismatch, at most 20.",
-    );
+    let name = "kvasir_hit_window_size";
+    header(page, name);
     for one in known {
         for ((_, oracle), (len, _)) in ORACLES.iter().zip(one.windows) {
             sample(page, name, &one.with(&[("oracle", oracle)]), f64::from(len));
         }
     }
-    let name = "hit_window_over";
-    header(page, name, "gauge", "Those of them that predicted too much; 8 are a mismatch.");
+    let name = "kvasir_hit_window_over";
+    header(page, name);
     for one in known {
         for ((_, oracle), (_, off)) in ORACLES.iter().zip(one.windows) {
             sample(page, name, &one.with(&[("oracle", oracle)]), f64::from(off));
         }
     }
-    let name = "hit_profile_blocks";
-    header(page, name, "gauge", "Matching blocks the engine computes anew (EAGLE, MTP).");
+    let name = "kvasir_hit_profile_blocks";
+    header(page, name);
     for one in known {
         sample(page, name, &one.with(&[]), if one.drops { 1.0 } else { 0.0 });
     }
@@ -129,16 +126,16 @@ fn render_tokens(page: &mut String, pools: &[Arc<Pool>]) {
         .iter()
         .flat_map(|pool| pool.token_parity().states().into_iter().map(|s| (pool.model(), s)))
         .collect();
-    let name = "token_judged_total";
-    header(page, name, "counter", "Our counts of prompt tokens held against the engines'.");
+    let name = "kvasir_token_judged_total";
+    header(page, name);
     for (pool, state) in &states {
         for (verdict, count) in [("equal", state.equal), ("different", state.different)] {
             let of = [("pool", *pool), ("model", &*state.model), ("api", state.api)];
             sample(page, name, &[&of[..], &[("verdict", verdict)]].concat(), count as f64);
         }
     }
-    let name = "token_mismatch";
-    header(page, name, "gauge", "1 while prompts of a model and API are counted differently.");
+    let name = "kvasir_token_mismatch";
+    header(page, name);
     for (pool, state) in &states {
         let of = [("pool", *pool), ("model", &*state.model), ("api", state.api)];
         sample(page, name, &of, if state.mismatch { 1.0 } else { 0.0 });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvasir_balance::{Legs, Pairing};
+use kvasir_balance::{Legs, Pairing, Role};
 
 use super::Pool;
 use crate::endpoint::Endpoint;
@@ -69,7 +69,11 @@ impl<'a> Asking<'a> {
         if evidence.is_one_exact() && longest.is_some_and(|most| evidence.prompt_tokens > most) {
             return Some(Exclusion::ContextTooLong);
         }
-        let has_no_part = match self.pairing.map(|pairing| pairing.legs) {
+        let legs = self.pairing.map(|pairing| pairing.legs);
+        if legs == Some(Legs::Whole) && pool.role(member) == Role::Prefill {
+            return Some(Exclusion::WrongRole);
+        }
+        let has_no_part = match legs {
             None => false,
             Some(Legs::Whole) => !evidence.computes_nothing && pool.only_fetches(member),
             Some(Legs::Any | Legs::Decode) => !pool.transfers(member, protocol),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use kvasir_balance::{Candidate, Legs, Members, Miss, Note, PairPlan, Pairing, Reason};
+use kvasir_balance::{Candidate, Legs, Members, Miss, Note, PairPlan, PairSelect, Pairing, Reason};
 use kvasir_inventory::{Overlap, Trust};
 
 use super::Pool;
@@ -17,6 +17,7 @@ use crate::endpoint::Endpoint;
 use crate::evidence::Evidence;
 use crate::load::Reservation;
 use crate::parity::{Prediction, Unjudged};
+use crate::stage::Stage;
 
 /// An endpoint chosen for a request, and the claim on it.
 #[derive(Debug)]
@@ -44,8 +45,8 @@ pub struct Decision {
     pub detail: &'static str,
     /// What every stage of the selection did.
     pub stages: Vec<Note>,
-    /// The shadow policy, and whether it would have chosen the same endpoint.
-    pub shadow: Option<(&'static str, bool)>,
+    /// What the shadow policy would have done.
+    pub shadow: Option<Shadow>,
     /// What it is credited with holding of the prompt.
     pub overlap: Overlap,
     /// Tokens of the prompt beyond that which it was computing for others, or had just computed.
@@ -63,8 +64,22 @@ pub struct Decision {
     pub prediction: Result<Prediction, Unjudged>,
     /// How the request is served where the pool splits; `None` in other pools.
     pub plan: Option<PairPlan>,
+    /// How the endpoint that answers was chosen, of a split request: `reason` is that of the prefill
+    /// endpoint, but where both were chosen by cost.
+    pub decode_by: Option<PairSelect>,
     /// Where the prompt is computed, of a split request. What stands above is the decode endpoint's.
     pub prefill: Option<PrefillSide>,
+}
+
+/// What a pool's shadow policy would have decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shadow {
+    /// Its name.
+    pub policy: &'static str,
+    /// Whether it would have chosen the same endpoint to compute the prompt.
+    pub agrees: bool,
+    /// Tokens of the prompt that its endpoint is credited with holding; `None` where it had no say.
+    pub overlap: Option<u32>,
 }
 
 /// Where the prompt of a split request is computed, and on what grounds.
@@ -175,6 +190,7 @@ impl Pool {
         first_attempt: bool,
         pairing: Option<Pairing>,
     ) -> Result<Chosen, NoRoom> {
+        let start = Instant::now();
         let keys = evidence.query_keys();
         let (tokens, blind) = (evidence.prompt_tokens, evidence.blind());
         let query = evidence.traits.query(tokens, keys.map(|keys| &**keys), blind);
@@ -198,11 +214,15 @@ impl Pool {
         let side = |place: usize| Side::of(place, evidence, &candidates).ok_or(NoRoom::Nobody);
         let (answers, computes) = (side(chosen.index)?, chosen.prefill.map(side).transpose()?);
         let fetches = chosen.plan == Some(PairPlan::Split);
+        if let Some(computes) = &computes {
+            self.shared.hand_overs.tries(computes.member, answers.member);
+        }
         let (reservation, prefill) = self.claim(&answers, computes.as_ref(), fetches, &mut trials);
         for side in computes.iter().chain([&answers]) {
             state.forget_if_gone(side.member);
         }
         drop(state);
+        Stage::Choose.since(start);
         trials.give_back();
         self.warn_of(&chosen.notes);
         let selecting = &self.state.selecting;
@@ -219,7 +239,14 @@ impl Pool {
             None => (reservation.watched_by(watch(&answers)), None),
         };
         let id = selecting.log().map(|_| id);
-        let decision = self.decision(id, chosen, &answers, computes.as_ref());
+        let shadow = selecting.shadow().map(|policy| Shadow {
+            policy,
+            agrees: chosen.shadow == Some(chosen.computes()),
+            overlap: chosen
+                .shadow
+                .and_then(|place| Some(candidates.get(place)?.overlap.resident())),
+        });
+        let decision = self.decision(id, chosen, shadow, &answers, computes.as_ref());
         Ok(Chosen { reservation, prefill, decision })
     }
 
@@ -264,10 +291,10 @@ impl Pool {
         &self,
         id: Option<u64>,
         chosen: kvasir_balance::Decision,
+        shadow: Option<Shadow>,
         answers: &Side<'_>,
         computes: Option<&Side<'_>>,
     ) -> Decision {
-        let shadow = self.state.selecting.shadow();
         let score = |place: usize| {
             let at = chosen.considered.iter().position(|known| *known == place)?;
             chosen.scores.get(at).copied()
@@ -275,7 +302,7 @@ impl Pool {
         let fetches = chosen.plan == Some(PairPlan::Split);
         Decision {
             id,
-            shadow: shadow.map(|name| (name, chosen.shadow == Some(chosen.computes()))),
+            shadow,
             prefill: computes.map(|side| side.prefill(score(side.place))),
             policy: chosen.policy,
             reason: chosen.reason,
@@ -288,6 +315,7 @@ impl Pool {
             prompt_tokens: answers.evidence.prompt_tokens,
             prediction: if fetches { Err(Unjudged::Split) } else { answers.prediction() },
             plan: chosen.plan,
+            decode_by: chosen.decode_by,
         }
     }
 

@@ -84,12 +84,15 @@ impl<'a> Side<'a> {
 
     fn work(&self) -> Work {
         let Self { candidate, evidence, .. } = self;
+        // How much of what is pending it will still wait for is not known.
+        let told = evidence.is_one_exact() && candidate.pending == 0;
+        let told = told.then_some(evidence.prompt_tokens);
         Work {
             computed: candidate.uncached(evidence.prompt_tokens),
             prompt: evidence.prompt_tokens,
             fetched: candidate.fetched(),
-            // How much of what is pending it will still wait for is not known.
             measured: evidence.exact && candidate.trust == Trust::Exact && candidate.pending == 0,
+            told,
             prefill_ends_after: None,
         }
     }

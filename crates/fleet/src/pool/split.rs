@@ -30,13 +30,7 @@ impl Pool {
     pub fn split_state(&self) -> SplitState {
         let members = self.members();
         let has = |role| members.iter().any(|member| self.role(member) == role);
-        match (has(Role::Prefill), has(Role::Decode)) {
-            (false, false) => SplitState::NoRoles,
-            _ if self.split.is_none() => SplitState::Off,
-            (true, true) => SplitState::Splits,
-            (false, true) => SplitState::NoPrefill,
-            (true, false) => SplitState::NoDecode,
-        }
+        SplitState::of(has(Role::Prefill), has(Role::Decode), self.split.is_some())
     }
 
     /// The code of the error where nobody can serve a request.

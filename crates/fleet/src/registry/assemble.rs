@@ -24,7 +24,6 @@ use crate::roster::Leaving;
 use crate::seat::Seat;
 use crate::selecting::Selecting;
 use crate::spec::{AdminState, FleetSpec, PoolSpec};
-use crate::split::SplitState;
 use crate::supervised::Supervised;
 use crate::token_headers::TokenHeaders;
 use crate::token_oracle::TokenOracle;
@@ -181,21 +180,12 @@ fn tell_one_sided(before: &Fleet, fleet: &Fleet) {
         let state = pool.split_state();
         let known = before.pools.get(pool.model()).map(|pool| pool.split_state());
         let model = pool.model();
-        match state {
-            _ if known == Some(state) => {}
-            SplitState::NoPrefill => tracing::warn!(
-                model,
-                state = state.as_str(),
-                "no prefill endpoint: decode endpoints compute prompts until one comes"
-            ),
-            SplitState::NoDecode => tracing::warn!(
-                model,
-                state = state.as_str(),
-                "no decode endpoint: prefill endpoints get nothing until one comes"
-            ),
-            SplitState::NoRoles | SplitState::Off | SplitState::Splits => {
-                tracing::debug!(model, state = state.as_str(), "disaggregated serving");
-            }
+        if known == Some(state) {
+            continue;
+        }
+        match state.warning() {
+            Some(warning) => tracing::warn!(model, state = state.as_str(), "{warning}"),
+            None => tracing::debug!(model, state = state.as_str(), "disaggregated serving"),
         }
     }
 }

@@ -5,6 +5,7 @@ use super::whole::{self, Incomplete};
 use super::{Answered, Tries};
 use crate::fault::Fault;
 use crate::refusal::{ENGINE_BROKE, Refusal};
+use crate::split::PAIR_TIMEOUT;
 
 impl Tries<'_> {
     /// The answer, complete where it is not streamed. Where the rest does not come no other engine is
@@ -12,7 +13,7 @@ impl Tries<'_> {
     pub(super) async fn whole(&mut self, mut answered: Answered) -> Result<Answered, Refusal> {
         let idle = answered.pool.timeouts().idle;
         let Err(incomplete) = whole::complete(&mut answered, idle, self.deadline).await else {
-            answered.merge_whole(&self.app.reader_permits).await;
+            answered.merge_whole(&self.app.permits.readers).await;
             return Ok(answered);
         };
         if let Some(reservation) = &mut answered.reservation {
@@ -53,6 +54,7 @@ impl Tries<'_> {
         let code = self.pool.unavailable_code();
         let not_tried = self.pool.why_not_tried(&self.plan.model, &self.tried);
         Err(match (self.last_break, self.last_refusal) {
+            (Some((phase @ PAIR_TIMEOUT, why)), _) => Refusal::EngineLate { model, phase, why },
             (Some((code, why)), _) => Refusal::EngineBroke { model, code, why },
             (None, Some((why, fault))) if not_tried.is_empty() => {
                 Refusal::NoEndpoint { model, code, why, fault }

@@ -17,7 +17,7 @@ use kvasir_upstream::{Started, root_cause};
 
 use super::sending::Asked;
 use super::whole::{Gathered, gather};
-use super::{Answered, Cause, Tries};
+use super::{Answered, Cause, MAX_FAULTS, Tries};
 use crate::fault::Fault;
 use crate::forward::Failure;
 use crate::reading;
@@ -48,6 +48,8 @@ pub(super) struct Split {
     here: bool,
     /// How many pairs got it at once.
     pub(super) pairs: u32,
+    /// A prefill engine answered with an error of its own, and so is alive.
+    prefill_erred: bool,
 }
 
 impl Split {
@@ -55,6 +57,12 @@ impl Split {
     pub(super) fn live_hand(&self) -> Option<&Endpoint> {
         let hand = self.hand.as_ref().filter(|hand| hand.is_live())?;
         Some(&**hand.lease.endpoint())
+    }
+
+    /// How many engines at fault do not count against the request: a prefill engine that answers with an error
+    /// was not broken by it, and nobody but a decode engine can tell whether the prompt can be computed.
+    pub(super) fn forgiven(&self) -> u32 {
+        u32::from(self.prefill_erred)
     }
 
     /// Whether the engine that failed may be asked once more, for all of it.
@@ -152,9 +160,16 @@ impl Tries<'_> {
             return Some(Prefix::Missing);
         };
         let asked = Asked { body: &body, leg: Some(Leg::Prefill), limit: Some(limit) };
-        let started = self.ask(&mut reservation, decision, asked).await?;
+        let Some(started) = self.ask(&mut reservation, decision, asked).await else {
+            self.no_prefix();
+            return None;
+        };
         if !started.head.status.is_success() {
-            let answered = self.answered(started, reservation, decision.clone()).await?;
+            self.split.prefill_erred |= Cause::of(started.head.status) == Some(Cause::Error);
+            let Some(answered) = self.answered(started, reservation, decision.clone()).await else {
+                self.no_prefix();
+                return None;
+            };
             return Some(Prefix::Answer(Box::new(answered)));
         }
         // Whichever comes first. Where it is the end of the whole request, no engine is at fault.
@@ -180,7 +195,7 @@ impl Tries<'_> {
         let length = answer.len();
         let read = answer.clone();
         let read = move || split::prefilled(protocol, &read);
-        let prefilled = reading::on(&self.app.reader_permits, length, read).await;
+        let prefilled = reading::on(&self.app.permits.readers, length, read).await;
         let prefilled = prefilled.unwrap_or_else(Prefilled::nothing);
         let terms = Terms { lease: settings.lease, protocol, room, sent: began };
         Some(self.computed((head, &answer, prefilled), reservation, decision, terms))
@@ -241,7 +256,7 @@ impl Tries<'_> {
     ) -> Option<Bytes> {
         let request = Arc::clone(self.plan.request().as_ref().ok()?);
         let length = request.len();
-        reading::on(&self.app.reader_permits, length, move || make(&request)).await.flatten()
+        reading::on(&self.app.permits.readers, length, move || make(&request)).await.flatten()
     }
 
     /// The decode leg. What was handed over stays for another one where this engine certainly did
@@ -341,6 +356,13 @@ impl Tries<'_> {
         Prefix::Missing
     }
 
+    /// A prefill leg failed. Where only one more engine may get the request, it is one that can do all of it.
+    fn no_prefix(&mut self) {
+        if self.faults >= MAX_FAULTS || self.sent + 1 >= self.settings.attempts {
+            self.split.whole = Some("prefill_failed");
+        }
+    }
+
     /// A prefill engine began to answer, and did not come to its end. `why` is `None` where it took
     /// too long.
     fn prefix_broke(&mut self, reservation: &mut Reservation, why: Option<String>, began: Instant) {
@@ -349,6 +371,7 @@ impl Tries<'_> {
         let endpoint = Arc::clone(reservation.endpoint());
         // It was at work on the request, however soon that was.
         self.failed(endpoint, &failure, Duration::MAX, Some(Leg::Prefill));
+        self.no_prefix();
     }
 }
 

@@ -1,26 +1,22 @@
 //! A split request whose legs are sent at once (`SGLang`): the client gets the decode engine's answer. One
-//! leg that fails ends the other one; once more it is tried, by another pair in another room.
+//! leg that fails ends the other one; once more it is tried, by another pair in another room. What a failure
+//! says of the engines is in `pair_failed`.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::StatusCode;
 use kvasir_fleet::{Decision, Endpoint, Reservation, SplitSettings};
 use kvasir_upstream::Started;
 use tokio::sync::oneshot::Receiver;
 use tokio::time::timeout;
 
 use super::legs::NOT_MADE;
-use super::retry_after::retry_after;
-use super::{Answered, Cause, Tries};
-use crate::fault::Fault;
-use crate::forward::{Failure, Outgoing, Retry, attempt};
+use super::{Answered, Tries};
+use crate::forward::{Failure, Outgoing, attempt};
 use crate::relay::is_event_stream;
-use crate::split::{
-    self, Bootstrap, Companion, Leg, PAIR_FAILED, PrefillEnd, Request, Ride, Sending,
-};
+use crate::split::{self, Bootstrap, Companion, Leg, PrefillEnd, Request, Ride, Sending};
 
 /// Pairs that may get one request.
 pub(super) const MAX_PAIRS: u32 = 2;
@@ -60,60 +56,58 @@ impl Tries<'_> {
         let (companion, mut end) = Companion::send(sending, prefill, room);
         self.begin(&Arc::clone(decode.endpoint()), &decision, Some(Leg::Decode));
         let first = self.first(&mut decode, &body, &mut end, settings).await;
-        let (begun, computed) = match first {
-            First::Decode(begun, computed) => (*begun, computed),
+        match first {
             First::Prefill(end) => {
-                drop((companion, decode));
-                self.abort(Leg::Decode);
-                return self.prefill_ended(at, end, decision, began.elapsed()).await;
-            }
-        };
-        let started = match begun {
-            Ok(started) => started,
-            Err(failure) => {
                 drop(companion);
-                let endpoint = Arc::clone(decode.endpoint());
-                // Whoever cannot be connected to, is gone by itself.
-                let is_its_own = computed || failure.phase().is_connect();
-                if is_its_own {
-                    self.fault(&mut decode, &failure);
+                self.abort(Leg::Decode);
+                self.prefill_ended(at, end, decode, decision, began.elapsed()).await
+            }
+            First::Decode(begun, computed) => match *begun {
+                Ok(started) if started.head.status.is_success() => {
+                    self.decode_begun(started, decode, decision, (companion, &at, began)).await
                 }
-                self.leg_failed(Arc::clone(&endpoint), &failure, began.elapsed(), Leg::Decode);
-                self.abort(Leg::Prefill);
-                if !is_its_own {
-                    decode.could_not_fetch_from(&at);
-                    self.suspect(&at, &endpoint);
+                Ok(started) => {
+                    drop(companion);
+                    self.abort(Leg::Prefill);
+                    self.note_decode(&started, &decode);
+                    if computed || !started.head.status.is_server_error() {
+                        return self.answered(started, decode, decision).await;
+                    }
+                    self.decode_said_no(&at, started, decode, decision).await
                 }
-                return None;
-            }
-        };
-        decode.endpoint().mark_reachable();
-        if let Some(trace) = &mut self.log.trace {
-            trace.answered(started.head.status.as_u16());
+                Err(failure) => {
+                    drop(companion);
+                    self.abort(Leg::Prefill);
+                    self.decode_failed(&at, decode, &failure, began.elapsed(), computed);
+                    None
+                }
+            },
         }
-        if !started.head.status.is_success() {
-            drop(companion);
-            self.abort(Leg::Prefill);
-            if computed || !started.head.status.is_server_error() {
-                return self.answered(started, decode, decision).await;
-            }
-            decode.could_not_fetch_from(&at);
-            let endpoint = Arc::clone(decode.endpoint());
-            let Started { head, first, rest } = started;
-            let begun = (head, first, Some(rest));
-            let answered = self.passed_on(begun, decode, decision).await;
-            if answered.is_none() {
-                self.suspect(&at, &endpoint);
-            }
-            return answered;
-        }
+    }
+
+    /// The decode leg is answered; its prefill leg ends with the answer.
+    async fn decode_begun(
+        &mut self,
+        started: Started,
+        decode: Reservation,
+        decision: Decision,
+        (companion, prefill, began): (Companion, &Arc<Endpoint>, Instant),
+    ) -> Option<Answered> {
+        self.note_decode(&started, &decode);
         if !split::begins_with_error(&started) {
             Leg::Decode.took(began, is_event_stream(&started.head));
-            decode.has_fetched_from(&at);
+            decode.has_fetched_from(prefill);
         }
         let mut answered = self.answered(started, decode, decision).await?;
         answered.ride = Some(Ride { details: None, both: Some(companion) });
         Some(answered)
+    }
+
+    fn note_decode(&mut self, started: &Started, decode: &Reservation) {
+        decode.endpoint().mark_reachable();
+        if let Some(trace) = &mut self.log.trace {
+            trace.answered(started.head.status.as_u16());
+        }
     }
 
     /// Waits for the decode leg's first data, or for what ends the pair before.
@@ -171,117 +165,6 @@ impl Tries<'_> {
             request: self.parts.clone(),
             body,
             left: self.left().map_or(limit, |left| left.min(limit)),
-        }
-    }
-
-    /// The prefill leg failed, or was answered with an error.
-    async fn prefill_ended(
-        &mut self,
-        at: Arc<Endpoint>,
-        end: PrefillEnd,
-        decision: Decision,
-        after: Duration,
-    ) -> Option<Answered> {
-        match end {
-            PrefillEnd::Computed | PrefillEnd::Lost => {
-                self.prefill_said_no(&at, Cause::Error, None, "its leg was lost");
-                None
-            }
-            PrefillEnd::Failed(failure, mut reservation) => {
-                self.fault(&mut reservation, &failure);
-                self.leg_failed(at, &failure, after, Leg::Prefill);
-                if let Some((code, _)) = &mut self.last_break {
-                    *code = PAIR_FAILED;
-                }
-                None
-            }
-            PrefillEnd::Errored(why, mut reservation) => {
-                reservation.faulted(&why);
-                self.tell_where(&at, &decision);
-                self.prefill_said_no(&at, Cause::Error, None, &why);
-                None
-            }
-            PrefillEnd::Answered(started, mut reservation) => {
-                let status = started.head.status;
-                self.tell_where(&at, &decision);
-                if let Some(trace) = &mut self.log.trace {
-                    trace.answered(status.as_u16());
-                }
-                if !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS {
-                    return self.answered(*started, *reservation, decision).await;
-                }
-                let cause = Cause::of(status).unwrap_or(Cause::Error);
-                if cause == Cause::Error {
-                    reservation.faulted(status.as_str());
-                }
-                let wait = retry_after(&started.head.headers).filter(|_| cause == Cause::Busy);
-                let why = format!("the prefill engine answered {status}");
-                self.prefill_said_no(&at, cause, wait, &why);
-                None
-            }
-        }
-    }
-
-    fn prefill_said_no(
-        &mut self,
-        at: &Arc<Endpoint>,
-        cause: Cause,
-        wait: Option<Duration>,
-        why: &str,
-    ) {
-        self.said_no(at, cause, wait);
-        if let Some(trace) = &mut self.log.trace {
-            trace.failed(cause.as_str(), why);
-        }
-        if cause == Cause::Busy {
-            self.last_refusal = Some((why.to_owned(), Fault::Engine));
-        } else {
-            self.last_break = Some((PAIR_FAILED, why.to_owned()));
-        }
-        self.tried.push(Arc::clone(at));
-    }
-
-    /// A leg failed before it was answered. The engine of the other one has got the request by then.
-    fn leg_failed(
-        &mut self,
-        endpoint: Arc<Endpoint>,
-        failure: &Failure,
-        after: Duration,
-        leg: Leg,
-    ) {
-        self.failed(endpoint, failure, after, Some(leg));
-        if failure.retry() == Retry::Safe {
-            self.taken += 1;
-            self.sent += u32::from(failure.phase().is_connect());
-        }
-    }
-
-    /// A decode leg failed whose prompt was not computed yet, so that either engine may be why. Neither is
-    /// tried again where there is another one for its part.
-    fn suspect(&mut self, prefill: &Arc<Endpoint>, decode: &Arc<Endpoint>) {
-        let others = |tried: &[Arc<Endpoint>], one: &Endpoint| {
-            self.pool.members().iter().any(|member| {
-                self.pool.role(member) == self.pool.role(one)
-                    && self.pool.is_in_service(member)
-                    && !member.same_engine(one)
-                    && !tried.iter().any(|known| known.same_engine(member))
-            })
-        };
-        if !others(&self.tried, prefill) {
-            return;
-        }
-        let has_decode = others(&self.tried, decode);
-        self.tried.push(Arc::clone(prefill));
-        if !has_decode {
-            // It failed with that one only.
-            self.tried.retain(|known| !known.same_engine(decode));
-        }
-    }
-
-    /// The other leg failed.
-    fn abort(&mut self, leg: Leg) {
-        if let Some(trace) = &mut self.log.trace {
-            trace.aborted(leg);
         }
     }
 }

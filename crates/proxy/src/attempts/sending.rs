@@ -15,7 +15,7 @@ use super::{Answered, Cause, REQUEST_TIMEOUT, SOON, Tries};
 use crate::forward::{Failure, Fault, Outgoing, Phase, Retry, attempt};
 use crate::refusal::ENGINE_BROKE;
 use crate::spans::Step;
-use crate::split::{DECODE_DIED, Leg};
+use crate::split::{DECODE_DIED, Leg, PREFILL_DIED};
 
 /// What an engine is asked.
 pub(super) struct Asked<'b> {
@@ -233,7 +233,8 @@ impl Tries<'_> {
         after: Duration,
         leg: Option<Leg>,
     ) {
-        let (phase, why) = (failure.phase(), failure.why().to_owned());
+        let phase = failure.phase();
+        let why = format!("{}{}", part(&self.pool, &endpoint, leg), failure.why());
         tracing::warn!(endpoint = endpoint.url(), why, "attempt failed before an answer began");
         // The phase, but for the limit of the whole request, which is none.
         let is_late = phase == Phase::FirstData;
@@ -268,7 +269,7 @@ impl Tries<'_> {
             if is_late {
                 self.late = Some((cause, why));
             } else {
-                self.last_break = Some((broke(&self.pool, &endpoint), why));
+                self.last_break = Some((broke(&self.pool, &endpoint, leg), why));
             }
         }
         self.taken += u32::from(failure.retry() != Retry::Safe);
@@ -287,9 +288,26 @@ impl Tries<'_> {
 }
 
 /// The code of the error where an engine broke off without a byte.
-fn broke(pool: &Pool, endpoint: &Endpoint) -> &'static str {
-    let decodes = pool.split().is_some() && pool.role(endpoint) == Role::Decode;
-    if decodes { DECODE_DIED } else { ENGINE_BROKE }
+fn broke(pool: &Pool, endpoint: &Endpoint, leg: Option<Leg>) -> &'static str {
+    match leg {
+        Some(Leg::Prefill) => PREFILL_DIED,
+        _ if is_decode_engine(pool, endpoint) => DECODE_DIED,
+        _ => ENGINE_BROKE,
+    }
+}
+
+/// What an engine was to do in a pool that splits requests, to begin a message with.
+fn part(pool: &Pool, endpoint: &Endpoint, leg: Option<Leg>) -> &'static str {
+    match leg {
+        Some(Leg::Prefill) => "prefill leg: ",
+        Some(Leg::Decode) => "decode leg: ",
+        None if is_decode_engine(pool, endpoint) => "decode engine, for the whole request: ",
+        None => "",
+    }
+}
+
+fn is_decode_engine(pool: &Pool, endpoint: &Endpoint) -> bool {
+    pool.split().is_some() && pool.role(endpoint) == Role::Decode
 }
 
 /// Why no engine got it, as clients may know it: addresses and certificates are for the log.

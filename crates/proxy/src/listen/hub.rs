@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics::{Counter, Gauge};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::moment::Moment;
 
 /// Shared by accept loops and connections.
 #[derive(Debug)]
 pub(super) struct Hub {
     max: usize,
     room: Arc<Semaphore>,
-    stopping: AtomicBool,
-    stop: Notify,
+    stop: Moment,
     /// Whether the limit was reached and said so.
     full: AtomicBool,
     meters: Meters,
@@ -61,13 +62,11 @@ impl Hub {
         meters.paused.set(0.0);
         meters.full.absolute(0);
         meters.failed.absolute(0);
-        let (stopping, full) = (AtomicBool::new(false), AtomicBool::new(false));
         Self {
             max,
             room: Arc::new(Semaphore::new(max)),
-            stopping,
-            stop: Notify::new(),
-            full,
+            stop: Moment::default(),
+            full: AtomicBool::new(false),
             meters,
         }
     }
@@ -121,24 +120,17 @@ impl Hub {
 
     /// Asks everybody to come to an end.
     pub(super) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.stop.notify_waiters();
+        self.stop.come();
     }
 
     /// Whether that was asked.
     pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.stop.is_there()
     }
 
     /// Resolves when that is asked.
     pub(super) async fn stopped(&self) {
-        let asked = self.stop.notified();
-        tokio::pin!(asked);
-        // Registered before the flag is read: nothing is missed in between.
-        asked.as_mut().enable();
-        if !self.is_stopping() {
-            asked.await;
-        }
+        self.stop.wait().await;
     }
 
     /// Resolves when no connection is open any more.

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::watch::watch_files;
+use super::watch::{FileFamilies, watch_files};
 
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -39,7 +39,9 @@ impl Tls {
     /// resumed.
     pub(super) async fn watch(self: Arc<Self>) {
         let paths = self.files.paths();
-        watch_files("tls", paths, move || {
+        let families =
+            FileFamilies { reloads: "kvasir_tls_reloads_total", stale: "kvasir_tls_stale" };
+        watch_files(families, paths, move || {
             let fresh = config(&self.files, self.http2)?;
             self.config.store(Arc::new(fresh));
             Ok::<_, String>(())

@@ -24,20 +24,27 @@ fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
     paths.iter().map(stamp).collect()
 }
 
+/// The names of the metric families that tell of files.
+#[derive(Clone, Copy, Debug)]
+pub struct FileFamilies {
+    /// Counts results.
+    pub reloads: &'static str,
+    /// 1 while the files are not what is used.
+    pub stale: &'static str,
+}
+
 /// Follows `paths`, for ever. When one of them changes `reload` reads them, off the async threads;
-/// when it fails what was read before stays in use, until they change again. Results are counted in
-/// `kvasir_<metric>_reloads_total`, and `kvasir_<metric>_stale` is 1 while the files are not what is
-/// used.
+/// when it fails what was read before stays in use, until they change again.
 pub async fn watch_files<E: Display + Send + 'static>(
-    metric: &'static str,
+    families: FileFamilies,
     paths: Vec<PathBuf>,
     reload: impl Fn() -> Result<(), E> + Send + Sync + 'static,
 ) {
-    let counter = |result: &'static str| metrics::counter!(format!("kvasir_{metric}_reloads_total"), "result" => result);
+    let counter = |result: &'static str| metrics::counter!(families.reloads, "result" => result);
     let (succeeded, failed) = (counter("ok"), counter("failed"));
     succeeded.absolute(0);
     failed.absolute(0);
-    let stale = metrics::gauge!(format!("kvasir_{metric}_stale"));
+    let stale = metrics::gauge!(families.stale);
     stale.set(0.0);
     let reload = Arc::new(reload);
     let mut used: Option<Vec<Stamp>> = None;

@@ -4,6 +4,8 @@ use bytes::Bytes;
 use kvasir_prompt::Api;
 use serde_json::{Value, json};
 
+use crate::fault::Fault;
+
 /// Why an answer that had begun was not completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Break {
@@ -15,6 +17,8 @@ pub(crate) enum Break {
     Deadline,
     /// The engine ended its stream in order, without the event that ends an answer.
     NoDone,
+    /// The gateway stops, and the answer was not over in the time it gives.
+    Stopping,
 }
 
 impl Break {
@@ -23,7 +27,7 @@ impl Break {
         match self {
             Self::Broke => "broke",
             Self::NoDone => "no_done",
-            Self::Idle | Self::Deadline => self.code(),
+            Self::Idle | Self::Deadline | Self::Stopping => self.code(),
         }
     }
 
@@ -34,6 +38,15 @@ impl Break {
             Self::Idle => "idle_timeout",
             Self::Deadline => "request_timeout",
             Self::NoDone => "incomplete_stream",
+            Self::Stopping => "stopping",
+        }
+    }
+
+    /// Whose fault it is.
+    pub(crate) fn fault(self) -> Fault {
+        match self {
+            Self::Broke | Self::Idle | Self::Deadline | Self::NoDone => Fault::Engine,
+            Self::Stopping => Fault::Gateway,
         }
     }
 
@@ -43,6 +56,7 @@ impl Break {
             Self::Idle => "the engine sent nothing more of its answer for too long",
             Self::Deadline => "the answer took longer than a request may take",
             Self::NoDone => "the engine ended its answer before it was complete",
+            Self::Stopping => "the gateway stops before the answer is complete",
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) enum PrefillEnd {
     /// An answer that is no success.
     Answered(Box<Started>, Box<Reservation>),
     /// A stream of success that begins with an error of the engine's.
-    Errored(String, Box<Reservation>),
+    Errored(String),
     Failed(Failure, Box<Reservation>),
     /// Its task is gone, which it never is.
     Lost,
@@ -84,7 +84,7 @@ async fn run(sending: Sending, mut reservation: Reservation, sender: oneshot::Se
             if let Some(error) = stream_error::first(&started) {
                 let end = match error.is_clients {
                     true => PrefillEnd::Answered(Box::new(started), Box::new(reservation)),
-                    false => PrefillEnd::Errored(error.why, Box::new(reservation)),
+                    false => PrefillEnd::Errored(error.why),
                 };
                 let _ = sender.send(end);
                 return;

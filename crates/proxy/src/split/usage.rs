@@ -51,7 +51,11 @@ pub(super) fn usage_of(answer: &ObjectText<'_>) -> Usage {
         let usage = ObjectText::parse(answer.get(USAGE)?.as_bytes()).ok()?;
         usage.get(PROMPT)?.parse().ok()
     };
-    Usage { cached_tokens: cached_tokens(answer), prompt_tokens: prompt_tokens() }
+    Usage {
+        cached_tokens: cached_tokens(answer),
+        prompt_tokens: prompt_tokens(),
+        completion_tokens: None,
+    }
 }
 
 fn cached_tokens(answer: &ObjectText<'_>) -> Option<u64> {

@@ -123,15 +123,17 @@ fn options_that_cannot_be_are_named() {
         change(&mut options);
         simulate(&requests, &options, &[policy("latency")], &mut |_| {}).unwrap_err().to_string()
     };
-    assert!(error(&|o| o.replicas = 0).contains("replicas is 0: expected 1 to 4096"));
+    assert!(error(&|o| o.replicas = 0).contains("replicas is 0: must be from 1 to 4096"));
     assert!(error(&|o| o.gateways = 65).contains("gateways is 65"));
     assert!(error(&|o| o.time_scale = f64::NAN).contains("time-scale is NaN"));
-    assert!(error(&|o| o.news.event_loss = 1.5).contains("event-loss is 1.5: expected 0 to 1"));
+    assert!(error(&|o| o.news.event_loss = 1.5).contains("event-loss is 1.5: must be from 0 to 1"));
     assert!(
         error(&|o| o.engine.cache_tokens = vec![1_024]).contains("the smallest cache holds 1024")
     );
     assert!(error(&|o| o.engine.cache_tokens.clear()).contains("cache sizes is 0"));
-    assert!(error(&|o| o.engine.block_size = 0).contains("cache"));
+    assert!(
+        error(&|o| o.engine.block_size = 0).contains("block-size is 0: must be from 1 to 65536")
+    );
     let away = Restart { replica: 8, at: 0.0, down: Duration::ZERO };
-    assert!(error(&|o| o.restarts = vec![away]).contains("replica is 8: expected 0 to 7"));
+    assert!(error(&|o| o.restarts = vec![away]).contains("replica is 8: must be from 0 to 7"));
 }

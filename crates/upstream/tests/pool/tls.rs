@@ -50,18 +50,30 @@ async fn an_engine_must_be_who_its_url_says() {
 
     let failure = refused(&front, &TlsFiles { ca_file: other_ca, ..TlsFiles::default() }).await;
     assert_eq!(failure.phase(), Phase::Tls);
-    assert!(failure.why().starts_with("TLS with 127.0.0.1: invalid peer certificate"), "{failure}");
-    assert!(failure.why().contains("UnknownIssuer"), "{failure}");
+    let wanted = "TLS with 127.0.0.1: the engine's certificate is not taken: no authority that is \
+                  trusted has signed it (`engine_tls.ca_file`)";
+    assert_eq!(failure.why(), wanted);
 
     let server_name = Some("engine.test".to_owned());
     let named = TlsFiles { ca_file: ca_file.clone(), server_name, ..TlsFiles::default() };
     let failure = refused(&front, &named).await;
     assert_eq!(failure.phase(), Phase::Tls);
-    assert!(failure.why().contains("not valid for name \"engine.test\""), "{failure}");
-    assert!(failure.why().contains("127.0.0.1"), "it says for whom it is valid: {failure}");
+    let wanted = "it is for 127.0.0.1, not for engine.test (`engine_tls.server_name`)";
+    assert!(failure.why().ends_with(wanted), "it says for whom it is valid: {failure}");
 
     let anyone = TlsFiles { insecure_skip_verify: true, ..TlsFiles::default() };
     assert_eq!(ask(&upstream, &origin(front.addr(), &anyone, false)).await.unwrap(), "ok");
+}
+
+#[tokio::test]
+async fn an_authority_is_no_server() {
+    let authority = Authority::new();
+    let (_engine, front) = front(&authority.itself(), None).await;
+    let ca_file = Some(file("itself.pem", authority.pem()));
+    let failure = refused(&front, &TlsFiles { ca_file, ..TlsFiles::default() }).await;
+    let wanted = "TLS with 127.0.0.1: the engine's certificate is not taken: it is one of an authority \
+                  (`CA:TRUE`), which no server may show";
+    assert_eq!(failure.why(), wanted);
 }
 
 #[tokio::test]

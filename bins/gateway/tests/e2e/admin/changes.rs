@@ -98,6 +98,27 @@ async fn a_pool_comes_changes_and_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_leaves_one_side_only_says_so() {
+    let (one, two) = (Replica::start().await, Replica::start().await);
+    let (_gateway, admin, _file) = started(turns(&[&one.engine, &two.engine])).await;
+    let role = async |replica: &Replica, role: Value| {
+        admin.done("PATCH", &at(replica), &json!({ "role": role })).await["warnings"].clone()
+    };
+    let no_decode =
+        json!(["pool `tiny`: no decode endpoint: prefill endpoints get nothing until one comes"]);
+    let no_prefill = json!([
+        "pool `tiny`: no prefill endpoint: decode endpoints compute prompts until one comes"
+    ]);
+    assert_eq!(role(&one, json!("prefill")).await, no_decode);
+    assert_eq!(role(&two, json!("decode")).await, json!([]));
+    assert_eq!(role(&one, json!("unified")).await, no_prefill);
+    assert_eq!(role(&two, Value::Null).await, json!([]));
+    let off = json!({"disaggregation": {"enabled": false}});
+    admin.done("PATCH", "/api/v1/pools/tiny", &off).await;
+    assert_eq!(role(&one, json!("prefill")).await, json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_changes_are_refused_with_the_field_and_without_effect() {
     let one = Replica::start().await;
     let (gateway, admin, _file) = started(turns(&[&one.engine])).await;
@@ -115,6 +136,8 @@ async fn bad_changes_are_refused_with_the_field_and_without_effect() {
         ("PATCH", "/api/v1/pools/tiny", r#"{"polcy": "random"}"#, 422, Some("polcy")),
         ("PATCH", "/api/v1/pools/none", "{}", 404, None),
         ("PATCH", &at(&one), r#"{"weight": -1}"#, 422, Some("weight")),
+        ("PATCH", &format!("{}%230", at(&one)), r#"{"weight": 1}"#, 422, Some("endpoint")),
+        ("DELETE", &format!("{}%230", at(&one)), "", 422, Some("endpoint")),
         ("DELETE", &at(&one), "", 422, Some("endpoints")),
         ("PATCH", "/api/v1/routing/tiny", r#"{"mode": "fast"}"#, 422, Some("mode")),
         ("PATCH", "/api/v1/routing/tiny?tenant=acme", "{}", 422, Some("tenant")),
@@ -165,4 +188,57 @@ async fn changes_at_one_time_are_made_one_after_the_other() {
         if count == 10 { Ok(()) } else { Err(endpoints.to_string()) }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_is_one_however_its_url_is_written() {
+    let (one, two) = (Replica::start().await, Replica::start().await);
+    let (_gateway, admin, _file) = started(turns(&[&one.engine])).await;
+    let url = two.url().replace("http://", "HTTP://");
+    let made = admin.done("POST", "/api/v1/pools/tiny/endpoints", &json!({"url": url})).await;
+    assert_eq!((&made["url"], &made["origin"]), (&json!(two.url()), &json!("admin")));
+    let twice = json!({"url": two.url()}).to_string();
+    let refused = admin.refused("POST", "/api/v1/pools/tiny/endpoints", &twice).await;
+    assert_eq!(refused, (409, "conflict".to_owned(), Some("url".to_owned())));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_routing_settings_win_over_are_named_in_the_answer() {
+    let one = Replica::start().await;
+    let (_gateway, admin, _file) = started(turns(&[&one.engine])).await;
+    admin.done("PATCH", "/api/v1/routing/tiny", &json!({"mode": "cache_aware"})).await;
+    let patch = json!({"policy": "random", "slo_ttft_ms": 700.0});
+    let patched = admin.done("PATCH", "/api/v1/pools/tiny", &patch).await;
+    assert_eq!(
+        (&patched["ignored"], &patched["policy"]),
+        (&json!(["policy"]), &json!("precise_cache_aware"))
+    );
+    admin.done("DELETE", "/api/v1/routing/tiny", &Value::Null).await;
+    let now = admin.get("/api/v1/pools/tiny").await;
+    assert_eq!((&now["ignored"], &now["policy"]), (&json!([]), &json!("random")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_to_another_configuration_than_was_seen_is_refused() {
+    let one = Replica::start().await;
+    let (_gateway, admin, _file) = started(turns(&[&one.engine])).await;
+    let etag = |answer: &kvasir_testkit::client::Response| {
+        answer.head.header("etag").unwrap_or_else(|| panic!("{}", answer.text())).to_owned()
+    };
+    let seen = etag(&admin.ask("GET", "/api/v1/pools/tiny", b"").await);
+    let patch = |slo: f64| json!({ "slo_ttft_ms": slo }).to_string().into_bytes();
+    let with = |seen: String, slo: f64| {
+        let (admin, body) = (&admin, patch(slo));
+        async move {
+            let expected = [("if-match", seen.as_str())];
+            admin.ask_with("PATCH", "/api/v1/pools/tiny", &expected, &body).await
+        }
+    };
+    let made = with(seen.clone(), 700.0).await;
+    assert_eq!(made.status, 200);
+    let refused = with(seen.clone(), 800.0).await;
+    assert_eq!((refused.status, &refused.json()["error"]["code"]), (412, &json!("changed")));
+    assert_eq!(etag(&admin.ask("GET", "/api/v1/config", b"").await), etag(&made));
+    assert_eq!(admin.get("/api/v1/config").await["pools"][0]["slo_ttft_ms"], 700.0);
+    assert_eq!(with(etag(&made), 900.0).await.status, 200);
 }

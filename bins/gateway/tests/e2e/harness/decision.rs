@@ -51,6 +51,7 @@ impl Decision {
             text.parse().ok().filter(|tokens| *tokens > 0).unwrap_or_else(|| panic!("{text}"))
         });
         fields.remove("detail");
+        fields.remove("decode_by");
         let id = fields.remove("decision").map(|id| id.parse().unwrap());
         let miss = fields.remove("miss").map(str::to_owned);
         let plan = fields.remove("plan").map(str::to_owned);

@@ -18,9 +18,11 @@ pub(crate) struct MetricsPage {
 
 impl MetricsPage {
     /// Panics at anything a scraper would refuse: lines that are no samples, families without a
-    /// type or in two pieces, one series twice.
+    /// type or in two pieces, one series twice. Also where it differs from the catalogue.
     pub(crate) fn parse(text: &str) -> Self {
         assert!(text.ends_with('\n'), "no newline at the end");
+        let differences = kvasir_metrics::Page::parse(text).unwrap().differences();
+        assert!(differences.is_empty(), "not as in the catalogue: {differences:#?}");
         let mut page = Self { samples: Vec::new(), types: BTreeMap::new() };
         let mut series = BTreeSet::new();
         let mut family = String::new();

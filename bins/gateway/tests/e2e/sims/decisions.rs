@@ -246,10 +246,7 @@ async fn an_answer_leads_to_its_record_within_about_a_second() {
     ])
     .await;
     assert_eq!(status, Some(78), "{stderr}");
-    assert!(
-        stderr.contains("decision_log.directory: ") && stderr.contains("another gateway"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("--decision-log: ") && stderr.contains("another gateway"), "{stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -195,6 +195,7 @@ async fn one_that_hangs_is_waited_for_as_long_as_is_said() {
     split.decode[0].fault(json!({"http": "hang"})).await;
     let response = split.post(COMPLETIONS, &streamed(body(0))).await;
     assert_eq!(refusal(&response), (504, "pd_decode_timeout".to_owned()));
+    assert!(response.text().contains("decode leg: no first data within 300 ms"));
     split.until_clean().await;
 }
 

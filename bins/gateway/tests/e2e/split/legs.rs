@@ -60,6 +60,10 @@ async fn one_that_hangs_is_waited_for_as_long_as_is_said() {
     let began = Instant::now();
     let response = split.ask(0).await;
     assert_eq!(refusal(&response), (504, "pd_prefill_timeout".to_owned()));
+    let text = response.text();
+    let why =
+        "the prefill engine serving `tiny` was too slow: prefill leg: no first data within 300 ms";
+    assert!(text.contains(why), "{text}");
     assert!(began.elapsed() >= Duration::from_millis(300));
     split.until_clean().await;
 }
@@ -96,5 +100,62 @@ async fn an_engine_without_connector_hands_over_nothing() {
     assert_eq!((plan(&response), tokens(&response).len()), ("params_missing".to_owned(), 8));
     let page = split.gateway.metrics().await;
     assert_eq!(super::count(&page, "kvasir_pd_params_missing_total"), 1.0);
+    split.until_clean().await;
+}
+
+#[tokio::test]
+async fn what_no_prefill_engine_could_compute_a_decode_engine_computes() {
+    for kind in [EngineKind::Vllm, EngineKind::TrtLlm] {
+        for faults in [
+            ["error:500", "error:500", "error:500"],
+            ["reset", "error:500", "error:500"],
+            ["error:500", "reset_mid_body", "error:500"],
+            ["error:500", "error:503", "error:503"],
+        ] {
+            let split = Split::of(kind, 3, 1).await;
+            // Whichever comes first: all do the same in the first and the last.
+            for (engine, fault) in split.prefill.iter().zip(faults) {
+                engine.fault(json!({"http": fault, "once": true})).await;
+            }
+            split.prefill[2].fault(json!({"http": faults[2]})).await;
+            let response = split.ask(0).await;
+            let seen = (plan(&response), tokens(&response).len());
+            assert_eq!(seen, ("prefill_failed".to_owned(), 8), "{kind}: {faults:?}");
+            let line = split.gateway.access_line(|line| line["status"] == 200).await;
+            assert_eq!(line["attempts"], 3, "{kind}: {faults:?}: {line}");
+            split.until_clean().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_breaks_two_prefill_engines_goes_no_further() {
+    for kind in [EngineKind::Vllm, EngineKind::TrtLlm] {
+        for fault in ["reset", "garbage", "reset_mid_body"] {
+            let split = Split::of(kind, 2, 1).await;
+            for engine in &split.prefill {
+                engine.fault(json!({"http": fault})).await;
+            }
+            let response = split.ask(0).await;
+            let died = (502, "pd_prefill_backend_died".to_owned());
+            assert_eq!(refusal(&response), died, "{kind}: {fault}");
+            assert!(response.text().contains("prefill leg: "), "{}", response.text());
+            assert_eq!(split.decode[0].finished().await, 0, "{kind}: {fault}");
+            split.until_clean().await;
+        }
+    }
+    // Nor does it where two answered with an error, and a decode engine breaks off.
+    let split = Split::of(EngineKind::Vllm, 2, 2).await;
+    for engine in &split.prefill {
+        engine.fault(json!({"http": "error:500"})).await;
+    }
+    for engine in &split.decode {
+        engine.fault(json!({"http": "reset"})).await;
+    }
+    let response = split.ask(0).await;
+    let line = split.gateway.access_line(|line| line["status"].as_u64() >= Some(500)).await;
+    assert_eq!(line["attempts"], 3, "{line}");
+    // An engine's own answer is better than none.
+    assert_eq!(response.status, 500, "{}", response.text());
     split.until_clean().await;
 }

@@ -46,6 +46,11 @@ async fn pairs_that_fail_at_random_leave_nothing_behind() {
     soak(EngineKind::Sglang, requests() / 2).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn contexts_that_fail_at_random_leave_nothing_behind() {
+    soak(EngineKind::TrtLlm, requests() / 2).await;
+}
+
 fn requests() -> u32 {
     let set = std::env::var("KVASIR_SPLIT_REQUESTS").ok();
     set.map_or(REQUESTS, |text| text.parse().unwrap())

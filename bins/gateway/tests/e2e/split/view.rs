@@ -166,11 +166,14 @@ async fn what_cannot_be_split_is_served_by_one_engine() {
         let mut body = super::body(40);
         body.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         let response = split.post(path, &body).await;
-        assert_ne!(plan(&response), "split", "{extra}");
+        assert_eq!(plan(&response), "not_split", "{extra}");
         assert_eq!(response.head.header("x-kvasir-prefill-endpoint"), None);
         split.gateway.access_line(|line| line["not_split"] == why).await;
     }
     assert_eq!(split.prefill[0].finished().await, 0);
+    assert_eq!(split.count("not_split").await, 4.0);
+    // Prefill engines are there.
+    assert_eq!(split.count("no_prefill").await, 0.0);
     split.until_clean().await;
 }
 
@@ -203,8 +206,15 @@ async fn an_answer_of_one_token_is_whole_after_its_context() {
 #[tokio::test]
 async fn logs_metrics_and_headers_name_both_engines() {
     let split = Split::of(EngineKind::Vllm, 1, 1).await;
-    split.ask(3).await;
+    let response = split.ask(3).await;
+    // The policy takes turns, and that of those who compute.
+    let reason = response.head.header("x-kvasir-reason").unwrap();
+    assert!(
+        reason.contains("reason=turn;") && reason.contains("; decode_by=least_load;"),
+        "{reason}"
+    );
     let line = split.gateway.access_line(|line| line["plan"] == "split").await;
+    assert_eq!(line["decode_by"], "least_load");
     assert_eq!(line["prefill_endpoint"], *split.prefill[0].url());
     assert_eq!(line["endpoint"], *split.decode[0].url());
     assert_eq!(line["attempts"], 2);

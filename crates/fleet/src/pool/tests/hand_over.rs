@@ -127,6 +127,26 @@ fn who_is_at_fault_for_hand_overs_is_left_out_of_them() {
 }
 
 #[test]
+fn a_prefill_engine_that_was_left_out_is_tried_by_one_request() {
+    let scene = scene(&[Prefill, Decode, Decode]);
+    let (pool, from) = (splitting(&scene), scene.endpoint(0));
+    let failed = |at| scene.shared.hand_overs.failed(&from, &scene.endpoint(at));
+    [1, 2, 1].into_iter().for_each(failed);
+    assert_eq!(plan(&pool, &prompt()), Some(PairPlan::NoPrefill));
+    scene.shared.hand_overs.later(Duration::from_secs(30));
+    let plans = |burst: Vec<Vec<u32>>| -> Vec<_> {
+        burst.into_iter().map(|prompt| plan(&pool, &[prompt]).unwrap()).collect()
+    };
+    let (split, alone) = (PairPlan::Split, PairPlan::NoPrefill);
+    assert_eq!(plans(burst(3)), [split, alone, alone]);
+    // Nothing came of it: the next one.
+    scene.shared.hand_overs.later(Duration::from_secs(5));
+    assert_eq!(plans(burst(3)), [split, alone, alone]);
+    scene.shared.hand_overs.worked(&from, &scene.endpoint(1));
+    assert_eq!(plans(burst(3)), [split, split, split]);
+}
+
+#[test]
 fn where_all_prefill_engines_are_at_fault_decode_engines_compute() {
     let scene = scene(&[Prefill, Decode, Decode]);
     let from = scene.endpoint(0);

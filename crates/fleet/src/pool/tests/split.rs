@@ -272,7 +272,7 @@ fn one_leg_alone_can_be_chosen() {
     let evidence = pool.evidence(&plain(&prompt));
     let d = scene.endpoint(1);
     let whole = pool.choose("m", &evidence.clone().not_split(), &[scene.endpoint(2)]).unwrap();
-    assert_eq!((whole.decision.plan, whole.prefill.is_none()), (Some(PairPlan::NoPrefill), true));
+    assert_eq!((whole.decision.plan, whole.prefill.is_none()), (Some(PairPlan::NotSplit), true));
     assert_eq!(d.queued_prefill_tokens(), 4_000);
     drop(whole);
     let decode = pool.choose_decode("m", &evidence, &[], &scene.endpoint(0)).unwrap();

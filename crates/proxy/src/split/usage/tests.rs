@@ -15,7 +15,7 @@ fn said(answer: &str) -> Option<String> {
 #[test]
 fn what_the_prefill_engine_says_is_taken_as_it_says_it() {
     let answer = ObjectText::parse(WHOLE.as_bytes()).unwrap();
-    let want = Usage { cached_tokens: Some(0), prompt_tokens: Some(351) };
+    let want = Usage { cached_tokens: Some(0), prompt_tokens: Some(351), completion_tokens: None };
     assert_eq!(usage_of(&answer), want);
     let raw = "{\"cached_tokens\":0, \"created_cache_tokens\":null}";
     assert_eq!(said(WHOLE).as_deref(), Some(raw));
