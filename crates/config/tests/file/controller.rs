@@ -54,8 +54,8 @@ fn what_cannot_be_is_said_with_its_key() {
             "controller.services[0].pool: there is no pool `nobody`",
         ),
         (&*twice, "controller.services[1].key: `k` is there twice"),
-        ("decay_ms: 99", "controller.decay_ms: must be 100 to 3600000"),
-        ("apply_jitter_percent: 101", "controller.apply_jitter_percent: must be 0 to 100"),
+        ("decay_ms: 99", "controller.decay_ms: must be from 100 to 3600000"),
+        ("apply_jitter_percent: 101", "controller.apply_jitter_percent: must be from 0 to 100"),
     ] {
         let error = parse(&format!("{SMALL}controller: {{address: 'c:1', {rest}}}\n")).unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
