@@ -1,4 +1,4 @@
-//! `cargo xtask cli`: writes docs/cli.md, by the test of the gateway that compares the page with what both binaries say.
+//! `cargo xtask cli`: writes docs/cli.md, by the test of the gateway that compares the page with what all binaries say.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ pub(crate) fn cli(root: &Path) -> Result<ExitCode, (String, ExitCode)> {
             Err(failed(format!("cargo {}: {status}", args.join(" "))))
         }
     };
-    run(&["build", "--quiet", "--locked", "-p", "kvasirctl"])?;
+    run(&["build", "--quiet", "--locked", "-p", "kvasirctl", "-p", "kvasir-controller"])?;
     run(&[
         "test",
         "--quiet",

@@ -7,6 +7,7 @@ mod cost;
 mod golden;
 mod metrics;
 mod parity_check;
+mod proto;
 mod run;
 mod tidy;
 
@@ -21,8 +22,9 @@ tasks:
   tidy                  check layers, manifests and text of the repository
   cost [ARGS]           instructions of a request through the gateway, by stage; needs valgrind (--help)
   metrics               write docs/metrics.md from the catalogue of metric families
-  cli                   write docs/cli.md from what both binaries' --help says
+  cli                   write docs/cli.md from what all binaries' --help says
   golden [FLAGS]        make the golden vectors again from the engines' published packages (--help)
+  proto                 make the code of the controller's contract again from its .proto files
   parity-check ARGS     check a live engine, leg by leg: `kvasirctl parity-check` (--help)
   check-external ARGS   run what is not in the repository: clients, a load generator, real models (--help)";
 
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         ["metrics"] => ended(metrics::metrics(&root())),
         ["cli"] => ended(cli::cli(&root())),
         ["golden", rest @ ..] => ended(golden::golden(&root(), rest)),
+        ["proto"] => ended(proto::proto(&root())),
         ["parity-check", rest @ ..] => ended(parity_check::parity_check(rest)),
         ["help" | "--help" | "-h"] => say(&[USAGE.to_owned()], ExitCode::SUCCESS),
         _ => say(&[USAGE.to_owned()], ExitCode::from(2)),

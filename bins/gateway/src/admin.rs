@@ -13,6 +13,7 @@ use kvasir_admin::{
     Admin, AdminError, AdminSettings, ApiError, Applied, Control, Decided, Expected, Later, Recent,
     State, Stats, Store, Tokens,
 };
+use kvasir_advice::gateway::{Status, Watch};
 use kvasir_config::{AdminConfig, Change, Config, Secret};
 use kvasir_fleet::Fleet;
 use kvasir_proxy::{App, CannotExplain, FileFamilies, Observer, Served, watch_files};
@@ -54,6 +55,8 @@ pub(crate) struct Gateway {
     pub(crate) recent: Arc<Recent>,
     /// A stop is announced: nothing is changed any more.
     pub(crate) stopping: Arc<AtomicBool>,
+    /// The weight controller that is followed.
+    pub(crate) watch: Option<Watch>,
 }
 
 /// The API while it is served.
@@ -279,6 +282,10 @@ impl Control for Gateway {
 
     fn recent(&self) -> Arc<Recent> {
         Arc::clone(&self.recent)
+    }
+
+    fn controller(&self) -> Value {
+        self.watch.as_ref().map_or_else(Status::off, |watch| watch.status().shown())
     }
 }
 

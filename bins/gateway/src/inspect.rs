@@ -10,7 +10,7 @@ use kvasir_proxy::Listener;
 
 use crate::args::{FileArgs, Told};
 use crate::client_keys::Keys;
-use crate::{admin, client_keys, doubtful, spec, telemetry};
+use crate::{admin, client_keys, controller, doubtful, spec, telemetry};
 
 /// Does what `serve` does before it opens anything, and says what it would serve.
 pub(crate) fn check(args: &FileArgs) -> Result<()> {
@@ -30,6 +30,7 @@ fn referred_to(config: &Config) -> Result<Keys> {
     Listener::check(&spec::listen_settings(config)?).map_err(spec::unusable_listener)?;
     let keys = client_keys::load(config)?;
     config.admin.as_ref().map(admin::check).transpose()?;
+    controller::settings(config)?;
     Ok(keys)
 }
 

@@ -7,6 +7,7 @@ mod admin;
 mod args;
 mod bad_key;
 mod client_keys;
+mod controller;
 mod doubtful;
 mod forwarded;
 mod inspect;

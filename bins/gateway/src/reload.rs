@@ -90,7 +90,7 @@ struct Read {
 impl Reloader {
     /// Of a gateway that was started with this.
     pub(crate) fn new(app: Arc<App>, start: Start, orders: mpsc::Receiver<Order>) -> Self {
-        let Start { args, text, base, next, aside, store, recent: _ } = start;
+        let Start { args, text, base, next, aside, store, recent: _, watch: _ } = start;
         let Next { config, overlay, fleet, secrets, dropped } = next;
         let keyring = Keyring::new(&config, secrets.keys.clone());
         let state = State::of(config, overlay, Arc::new(aside));

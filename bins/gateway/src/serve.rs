@@ -18,7 +18,7 @@ use crate::lifecycle::{End, StopTimes, until_stopped};
 use crate::reload::Reloader;
 use crate::signals::{Hangups, Stops};
 use crate::start::Start;
-use crate::{admin, loxilb, spec, telemetry, url_mode};
+use crate::{admin, controller, loxilb, spec, telemetry, url_mode};
 
 /// How long what was cut off may take to say so in the log.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -136,11 +136,12 @@ fn control(
     if let (Some(store), Some(recent)) = (store, recent.clone()) {
         tokio::spawn(admin::keep_counts(store, recent));
     }
+    let watch = start.watch.clone().map(|settings| controller::watch(settings, app));
     let mut reloader = Reloader::new(Arc::clone(app), start, receiver);
     let mut serving = None;
     if let (Some(config), Some(recent)) = (&base.admin, recent) {
         let (app, state, stopping) = (Arc::clone(app), reloader.state(), Arc::clone(stopping));
-        let gateway = Gateway { app, state, orders: sender.clone(), recent, stopping };
+        let gateway = Gateway { app, state, orders: sender.clone(), recent, stopping, watch };
         let (tokens, admin) = admin::serve(config, admin_tokens, gateway)?;
         reloader.follow_tokens(tokens);
         serving = Some(admin);

@@ -166,6 +166,11 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
+/// A random number from 0 to 1; the middle where the operating system has none.
+pub(crate) fn chance() -> f64 {
+    random().map_or(0.5, |bytes| f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX))
+}
+
 /// `at` is the pool's place in the configuration, for errors.
 fn pool_spec(at: &str, pool: &PoolConfig, config: &Config) -> Result<PoolSpec> {
     let authorization = authorization(at, pool)?;
@@ -307,14 +312,16 @@ fn tls(at: &str, pool: &PoolConfig) -> Result<Option<Tls>> {
     if !pool.endpoints.iter().any(|endpoint| endpoint.url.is_https()) {
         return Ok(None);
     }
-    let files = pool.engine_tls.clone().map_or_else(TlsFiles::default, |config| {
-        let EngineTlsConfig { ca_file, cert_file, key_file, server_name, insecure_skip_verify } =
-            config;
-        TlsFiles { ca_file, cert_file, key_file, server_name, insecure_skip_verify }
-    });
+    let files = pool.engine_tls.as_ref().map_or_else(TlsFiles::default, engine_tls_files);
     let wrong =
         |error| bad_key(format!("{at}.engine_tls"), format!("{:#}", anyhow::Error::from(error)));
     Ok(Some(Tls::load(&files).map_err(wrong)?))
+}
+
+pub(crate) fn engine_tls_files(config: &EngineTlsConfig) -> TlsFiles {
+    let EngineTlsConfig { ca_file, cert_file, key_file, server_name, insecure_skip_verify } =
+        config.clone();
+    TlsFiles { ca_file, cert_file, key_file, server_name, insecure_skip_verify }
 }
 
 fn origin(pool: &PoolConfig, endpoint: &EndpointConfig, tls: Option<&Tls>) -> Origin {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use kvasir_admin::{Aside, Recent, Store};
+use kvasir_advice::gateway::WatchSettings;
 use kvasir_config::Config;
 
 use crate::args::ServeArgs;
 use crate::bad_key::Said;
 use crate::next::Next;
-use crate::{admin, forwarded, reload, spec};
+use crate::{admin, controller, forwarded, reload, spec};
 
 /// All that was read before anything runs.
 pub(crate) struct Start {
@@ -25,6 +26,8 @@ pub(crate) struct Start {
     pub(crate) store: Option<Arc<Store>>,
     /// Where somebody can ask for it.
     pub(crate) recent: Option<Arc<Recent>>,
+    /// How the weight controller is followed, where there is one.
+    pub(crate) watch: Option<WatchSettings>,
 }
 
 impl Start {
@@ -49,6 +52,7 @@ impl Start {
         if !next.dropped.is_empty() {
             reload::keep_all(store.as_deref(), &next.overlay, &aside);
         }
-        Ok(Self { args, text, base, next, aside, store, recent })
+        let watch = controller::settings(&next.config).map_err(located)?;
+        Ok(Self { args, text, base, next, aside, store, recent, watch })
     }
 }

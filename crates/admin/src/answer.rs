@@ -100,6 +100,7 @@ pub(crate) async fn answer(control: &dyn Control, asked: &Asked) -> Result<Answe
             reads::samples(control, asked.value(0), limit)?
         }
         Does::Parity => reads::parity(control),
+        Does::Controller => control.controller(),
         Does::Decisions => {
             let limit = asked.number("limit", 50, KEPT)?;
             reads::decisions(control, limit, asked.query("model").as_deref())

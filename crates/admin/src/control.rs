@@ -82,4 +82,7 @@ pub trait Control: Send + Sync + 'static {
 
     /// What it decided lately.
     fn recent(&self) -> Arc<Recent>;
+
+    /// How it stands with the weight controller, or that none is followed.
+    fn controller(&self) -> Value;
 }

@@ -30,6 +30,7 @@ pub(crate) enum Does {
     Inventory,
     Samples,
     Parity,
+    Controller,
     Decisions,
     Stats,
     Timeline,
@@ -236,6 +237,12 @@ pub(crate) const ROUTES: &[Route] = &[
         "Parity",
         "Whether prompts and caches are what they are taken for, and for each problem its cause \
          and what to do.",
+    ),
+    read(
+        "/api/v1/controller",
+        Does::Controller,
+        "Controller",
+        "How it stands with the weight controller; `off` where none is followed.",
     ),
     asking(
         read("/api/v1/decisions", Does::Decisions, "Decisions", "The latest decisions first."),

@@ -92,6 +92,11 @@ pub(crate) fn endpoint(pool: &Pool, endpoint: &Endpoint, state: &State) -> Value
         "state": endpoint.state().as_str(),
         "role": endpoint.role().as_str(),
         "weight": view.weight,
+        "advised": {
+            "weight_percent": view.advice.percent,
+            "state": view.advice.state.as_str(),
+            "effective_weight": view.effective_weight,
+        },
         "group": config.and_then(|config| config.group.as_deref()),
         "eligible": why.is_none() && view.up,
         "why_not": match &why {

@@ -29,8 +29,12 @@ pub enum Exclusion {
     KvSaturated,
     /// It takes no new conversations; those pinned to it go on.
     Draining,
-    /// An operator or a controller took it out.
+    /// An operator took it out.
     Disabled,
+    /// The weight controller advises against new conversations there; those pinned to it go on.
+    AdvisedDraining,
+    /// The weight controller advises against it.
+    AdvisedDisabled,
     /// It has another part in disaggregated serving.
     WrongRole,
     /// How it hands over the KV of prompts is not known, or not as the pool's others do.
@@ -43,7 +47,7 @@ pub enum Exclusion {
 
 impl Exclusion {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Unreachable,
         Self::ModelNotServed,
         Self::ContextTooLong,
@@ -58,6 +62,8 @@ impl Exclusion {
         Self::KvSaturated,
         Self::Draining,
         Self::Disabled,
+        Self::AdvisedDraining,
+        Self::AdvisedDisabled,
         Self::WrongRole,
         Self::NoTransfer,
         Self::Tried,
@@ -82,11 +88,19 @@ impl Exclusion {
             Self::KvSaturated => "kv_saturated",
             Self::Draining => "draining",
             Self::Disabled => "disabled",
+            Self::AdvisedDraining => "advised_draining",
+            Self::AdvisedDisabled => "advised_disabled",
             Self::WrongRole => "wrong_role",
             Self::NoTransfer => "no_transfer",
             Self::Tried => "tried",
             Self::NotOwner => "not_owner",
         }
+    }
+
+    /// Whether conversations that are pinned to an endpoint go on there although it is excluded for this.
+    #[must_use]
+    pub fn is_draining(self) -> bool {
+        matches!(self, Self::Draining | Self::AdvisedDraining)
     }
 
     /// Where an endpoint excluded for this comes in when there is no other: the lower the sooner,
@@ -96,12 +110,14 @@ impl Exclusion {
     #[must_use]
     pub fn resort(self, first_attempt: bool) -> Option<u8> {
         match self {
-            Self::HalfOpen => Some(1),
-            Self::BackPressure if first_attempt => Some(2),
-            Self::BreakerOpen | Self::Unhealthy | Self::Silent => Some(3),
-            Self::Unreachable if first_attempt => Some(4),
+            // Advice never leaves a request without an endpoint.
+            Self::AdvisedDraining | Self::AdvisedDisabled => Some(1),
+            Self::HalfOpen => Some(2),
+            Self::BackPressure if first_attempt => Some(3),
+            Self::BreakerOpen | Self::Unhealthy | Self::Silent => Some(4),
+            Self::Unreachable if first_attempt => Some(5),
             // The engine says best itself what is wrong with such a request.
-            Self::ContextTooLong => Some(5),
+            Self::ContextTooLong => Some(6),
             _ => None,
         }
     }

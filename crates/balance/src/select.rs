@@ -364,7 +364,7 @@ impl<'a> Narrowing<'a> for Run<'a> {
         let Some(place) = candidates.iter().position(|candidate| candidate.id == endpoint) else {
             return (None, "gone");
         };
-        let draining = self.members.exclusion(place) == Some(Exclusion::Draining);
+        let draining = self.members.exclusion(place).is_some_and(Exclusion::is_draining);
         if !draining && !self.places.contains(&place) {
             return (None, "excluded");
         }

@@ -42,6 +42,7 @@ impl Config {
             tracing,
             admin,
             loxilb,
+            controller,
             log
         )
     }

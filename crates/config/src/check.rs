@@ -64,6 +64,7 @@ impl Config {
         self.check_decision_headers_token()?;
         self.check_admin()?;
         self.loxilb.as_ref().map_or(Ok(()), LoxilbConfig::check).map_err(at("loxilb"))?;
+        self.check_controller()?;
         self.retries.check().map_err(at("retries"))?;
         self.health.check().map_err(at("health"))?;
         if let Some(level) = &self.log.level {
@@ -83,6 +84,12 @@ impl Config {
             return Err(("admin.listen".to_owned(), message));
         }
         Ok(())
+    }
+
+    fn check_controller(&self) -> Result<(), Wrong> {
+        let Some(controller) = &self.controller else { return Ok(()) };
+        let models: Vec<&str> = self.pools.iter().map(|pool| &*pool.model).collect();
+        controller.check(&models).map_err(at("controller"))
     }
 
     fn check_pools(&self) -> Result<(), Wrong> {

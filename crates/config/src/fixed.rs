@@ -17,6 +17,7 @@ impl Config {
             tracing,
             admin,
             loxilb,
+            controller,
             log,
             api_keys: _,
             api_keys_env: _,
@@ -46,6 +47,7 @@ impl Config {
         hold("tracing", tracing, &started.tracing, &mut held);
         hold_admin(admin, started.admin.as_ref(), &mut held);
         hold("loxilb", loxilb, &started.loxilb, &mut held);
+        hold("controller", controller, &started.controller, &mut held);
         hold("log", log, &started.log, &mut held);
         held
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::AdminConfig;
 use crate::bounds::Wrong;
+use crate::controller::ControllerConfig;
 use crate::decision_log::DecisionLogConfig;
 use crate::error::{ConfigError, bounded};
 use crate::inventory::InventoryConfig;
@@ -79,6 +80,8 @@ pub struct Config {
     pub admin: Option<AdminConfig>,
     /// The port of `LoxiLB`'s API. None by default.
     pub loxilb: Option<LoxilbConfig>,
+    /// The weight controller that is followed. None by default.
+    pub controller: Option<ControllerConfig>,
     /// Logging.
     pub log: LogConfig,
 }
@@ -133,6 +136,7 @@ impl Default for Config {
             tracing: None,
             admin: None,
             loxilb: None,
+            controller: None,
             log: LogConfig::default(),
         }
     }

@@ -272,7 +272,6 @@ impl Endpoint {
         }
     }
 
-    /// Its share of the load, in percent of a full one's.
     /// Its part in disaggregated serving, as configured.
     #[must_use]
     pub fn role(&self) -> Role {
@@ -314,7 +313,15 @@ impl Endpoint {
         &self.leases
     }
 
-    pub(crate) fn weight(&self) -> u32 {
+    /// Its share of the load, in percent of a full one's: as configured, scaled by what is advised.
+    #[must_use]
+    pub fn weight(&self) -> u32 {
+        self.advice().weigh(self.engine.weight())
+    }
+
+    /// The same as configured.
+    #[must_use]
+    pub fn configured_weight(&self) -> u32 {
         self.engine.weight()
     }
 

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::admission;
+use crate::advice::Advised;
 use crate::breaker::{BreakerSettings, BreakerState};
 use crate::card::EngineCard;
 use crate::exclusion::Exclusion;
@@ -38,6 +39,7 @@ pub(crate) struct Engine {
     health: Arc<Mutex<Health>>,
     asleep: AtomicBool,
     weight: AtomicU32,
+    advised: Advised,
     /// Its part in disaggregated serving.
     part: ArcSwap<Part>,
     /// The start time its process last gave, as bits; 0 before that.
@@ -68,6 +70,7 @@ impl Engine {
             asleep: AtomicBool::new(false),
             process_start: AtomicU64::new(0),
             weight: AtomicU32::new(100),
+            advised: Advised::default(),
             part: ArcSwap::default(),
             former: ArcSwap::default(),
             reopening: Reopening::default(),
@@ -117,7 +120,12 @@ impl Engine {
         self.keying.load().as_deref().copied()
     }
 
-    /// Its share of the load, in percent of a full one's.
+    /// What a weight controller advises of it.
+    pub(crate) fn advised(&self) -> &Advised {
+        &self.advised
+    }
+
+    /// Its share of the load, in percent of a full one's, as configured.
     pub(crate) fn weight(&self) -> u32 {
         self.weight.load(Ordering::Relaxed)
     }
@@ -279,6 +287,11 @@ impl Engine {
         if self.card.load().as_ref().is_some_and(|card| !card.serves(model)) {
             return Some(Exclusion::ModelNotServed);
         }
+        self.own_exclusion()
+    }
+
+    /// What speaks against it, whatever is asked for.
+    pub(crate) fn own_exclusion(&self) -> Option<Exclusion> {
         if self.is_asleep() {
             return Some(Exclusion::Asleep);
         }

@@ -25,6 +25,10 @@ pub enum Exclusion {
     Draining,
     /// It was taken out of service.
     Disabled,
+    /// The weight controller advises against new conversations there; those pinned to it go on.
+    AdvisedDraining,
+    /// The weight controller advises against it.
+    AdvisedDisabled,
     /// This request already failed there.
     Tried,
     /// The request goes on from what another engine has stored.
@@ -49,6 +53,8 @@ impl From<&Exclusion> for kvasir_balance::Exclusion {
             Exclusion::ContextTooLong => Self::ContextTooLong,
             Exclusion::Draining => Self::Draining,
             Exclusion::Disabled => Self::Disabled,
+            Exclusion::AdvisedDraining => Self::AdvisedDraining,
+            Exclusion::AdvisedDisabled => Self::AdvisedDisabled,
             Exclusion::Tried => Self::Tried,
             Exclusion::NotOwner => Self::NotOwner,
             Exclusion::WrongRole => Self::WrongRole,
@@ -58,6 +64,12 @@ impl From<&Exclusion> for kvasir_balance::Exclusion {
 }
 
 impl Exclusion {
+    /// Whether requests may go there all the same, now or in a moment.
+    pub(crate) fn takes_some(&self) -> bool {
+        use Exclusion::{AdvisedDisabled, AdvisedDraining, BackPressure, HalfOpen};
+        matches!(self, BackPressure | HalfOpen | AdvisedDraining | AdvisedDisabled)
+    }
+
     /// The word used in metrics and logs.
     #[must_use]
     pub fn as_str(&self) -> &'static str {

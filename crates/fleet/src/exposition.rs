@@ -39,6 +39,8 @@ const FAMILIES: &[Family<Endpoint>] = &[
     ("kvasir_endpoint_kv_usage", |e| e.signals().kv_usage),
     ("kvasir_endpoint_prefill_tokens_per_second", Endpoint::learned_prefill_rate),
     ("kvasir_endpoint_transfer_tokens_per_second", Endpoint::learned_transfer_rate),
+    ("kvasir_endpoint_weight", |e| Some(f64::from(e.weight()))),
+    ("kvasir_endpoint_advised_percent", |e| Some(f64::from(e.advice().percent))),
     ("kvasir_endpoint_block_size", |e| e.block_size().map(f64::from)),
 ];
 

@@ -27,6 +27,7 @@
 //! - *pair*: the prefill and the decode endpoint of one request; each does one *leg* of it.
 
 mod admission;
+mod advice;
 mod apply;
 mod asked;
 mod breaker;
@@ -88,6 +89,7 @@ pub use self::admission::{
     AdmissionSpec, Asker, Door, EndpointLimits, Limits as AdmissionLimits, Most, NoRoom, QueueSpec,
     Turn, TurnedAway, Unread,
 };
+pub use self::advice::{Advice, AdvisedState};
 pub use self::apply::Applier;
 pub use self::asked::Asked;
 pub use self::breaker::BreakerSettings;

@@ -71,7 +71,7 @@ impl Page {
                 "vllm:num_requests_waiting" => {
                     add(&mut page.rank(&mut labels, &sample).waiting, value);
                 }
-                "vllm:kv_cache_usage_perc" | "sglang:token_usage" => {
+                "vllm:kv_cache_usage_perc" | "vllm:gpu_cache_usage_perc" | "sglang:token_usage" => {
                     most(&mut page.rank(&mut labels, &sample).kv_usage, value);
                 }
                 "vllm:prefix_cache_queries_total" | "sglang:prompt_tokens_total" => {

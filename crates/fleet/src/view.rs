@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kvasir_inventory::{BlockSample, Tier, Trust};
 use serde_json::{Value, json};
 
+use crate::advice::Advice;
 use crate::card::EngineCard;
 use crate::endpoint::Endpoint;
 use crate::hash_contract::HashContract;
@@ -30,8 +31,12 @@ pub struct EndpointView {
     pub running: Option<f64>,
     /// Used share of its KV cache, by its last metrics page.
     pub kv_usage: Option<f64>,
-    /// Its share of the load, in percent of a full one's.
+    /// Its share of the load, in percent of a full one's, as configured.
     pub weight: u32,
+    /// What a weight controller advises of it.
+    pub advice: Advice,
+    /// The weight that counts, by both.
+    pub effective_weight: u32,
     /// How far its events are believed.
     pub trust: Trust,
     /// Blocks its streams have told of and that were not removed, by tier in the order of [`Tier::ALL`].
@@ -137,7 +142,9 @@ impl Endpoint {
             waiting: signals.waiting,
             running: signals.running,
             kv_usage: signals.kv_usage,
-            weight: self.weight(),
+            weight: self.configured_weight(),
+            advice: self.advice(),
+            effective_weight: self.weight(),
             trust: self.trust(),
             blocks,
             bytes,

@@ -2,6 +2,7 @@
 
 mod admin;
 mod clients;
+mod controller;
 mod decisions;
 mod endpoints;
 mod parity;
@@ -40,6 +41,7 @@ pub const GROUPS: &[Group] = &[
     pools::DECISION_LOG,
     tokens::GROUP,
     parity::GROUP,
+    controller::GROUP,
     process::GROUP,
     admin::GROUP,
 ];

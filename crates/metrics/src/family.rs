@@ -46,7 +46,10 @@ const UNITS: [(&str, &str); 7] = [
     ("_ratio", "0 to 1"),
 ];
 /// Of families whose name has no unit at its end.
-const OTHERS: [(&str, &str); 3] = [
+const OTHERS: [(&str, &str); 6] = [
+    ("kvasir_controller_alpha", "0 to 1"),
+    ("kvasir_endpoint_advised_percent", "percent"),
+    ("kvasir_endpoint_weight", "percent of a full endpoint's load"),
     ("kvasir_endpoint_block_size", "tokens"),
     ("kvasir_endpoint_kv_usage", "0 to 1"),
     ("kvasir_admission_limit", "that of the limit"),

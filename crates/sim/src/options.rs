@@ -5,6 +5,7 @@ mod fleet;
 use std::time::Duration;
 
 use kvasir_engine_sim::{ConfigError, CostModel, EngineConfig, MAX_BLOCK_SIZE, OpaqueHashing};
+use kvasir_fleet::Advice;
 
 pub use self::fleet::{Fleet, Split};
 
@@ -32,6 +33,9 @@ pub struct Options {
     pub news: News,
     /// Engines that are killed.
     pub restarts: Vec<Restart>,
+    /// Percents of its weight that a weight controller advises for each replica, 1 to 100; replicas take
+    /// the numbers in turn. None by default.
+    pub advised: Vec<u8>,
 }
 
 /// The engines of a fleet.
@@ -147,6 +151,7 @@ impl Default for Options {
             engine: Engines::default(),
             news: News::default(),
             restarts: Vec::new(),
+            advised: Vec::new(),
         }
     }
 }
@@ -236,6 +241,13 @@ impl Options {
             (speed * 100.0).round().clamp(1.0, 1e6) as u32
         };
         (0..self.all_replicas()).map(weight).collect()
+    }
+
+    /// What is advised of a replica.
+    pub(crate) fn advice(&self, replica: usize) -> Advice {
+        let place = replica.checked_rem(self.advised.len());
+        let percent = place.and_then(|place| self.advised.get(place).copied());
+        percent.map_or(Advice::NEUTRAL, |percent| Advice { percent, ..Advice::NEUTRAL })
     }
 
     /// The engine of one replica, for requests of at most `longest` tokens.

@@ -95,6 +95,7 @@ impl<'a> World<'a> {
         let seat = |(place, (replica, weight)): (usize, (&Replica, u32))| Seat {
             blocks: replica.blocks(),
             weight,
+            advice: options.advice(place),
             role: options.role(place),
         };
         let engines: Vec<Seat> =

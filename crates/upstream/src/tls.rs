@@ -127,12 +127,15 @@ impl Tls {
         })))
     }
 
-    pub(crate) fn config(&self, http2: bool) -> Arc<ClientConfig> {
+    /// What shakes hands with the server, for h2 or for HTTP/1.1.
+    #[must_use]
+    pub fn config(&self, http2: bool) -> Arc<ClientConfig> {
         Arc::clone(if http2 { &self.0.http2 } else { &self.0.http1 })
     }
 
-    /// The name the engine at `host` must prove to have.
-    pub(crate) fn name(&self, host: &str) -> Option<ServerName<'static>> {
+    /// The name the server at `host` must prove to have; `None` where that can be no name.
+    #[must_use]
+    pub fn name(&self, host: &str) -> Option<ServerName<'static>> {
         match &self.0.name {
             Some(name) => Some(name.clone()),
             None => ServerName::try_from(host.to_owned()).ok(),

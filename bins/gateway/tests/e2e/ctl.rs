@@ -19,25 +19,28 @@ use serde_json::Value;
 
 use crate::admin::{Admin, WRITE};
 
-/// The binary beside the gateway's; built where only the gateway's package was.
+/// Built once, whoever asks first.
 fn kvasirctl() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| {
-        let gateway = Path::new(env!("CARGO_BIN_EXE_kvasir-gateway"));
-        let path = gateway.with_file_name("kvasirctl");
-        if !path.exists() {
-            let profile = gateway.parent().unwrap();
-            let mut build = Command::new(env!("CARGO"));
-            build.args(["build", "--locked", "-p", "kvasirctl", "--target-dir"]);
-            build.arg(profile.parent().unwrap());
-            if profile.ends_with("release") {
-                build.arg("--release");
-            }
-            build.current_dir(env!("CARGO_MANIFEST_DIR"));
-            assert!(build.status().unwrap().success(), "kvasirctl cannot be built");
+    PATH.get_or_init(|| beside("kvasirctl"))
+}
+
+/// The binary beside the gateway's; built where only the gateway's package was.
+fn beside(name: &str) -> PathBuf {
+    let gateway = Path::new(env!("CARGO_BIN_EXE_kvasir-gateway"));
+    let path = gateway.with_file_name(name);
+    if !path.exists() {
+        let profile = gateway.parent().unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--locked", "-p", name, "--target-dir"]);
+        build.arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            build.arg("--release");
         }
-        path
-    })
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        assert!(build.status().unwrap().success(), "{name} cannot be built");
+    }
+    path
 }
 
 /// A home of its own, with a file of settings that names a gateway; removed when dropped.

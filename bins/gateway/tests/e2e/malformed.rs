@@ -98,6 +98,14 @@ const OF_FILES: &[(&str, &str)] = &[
         "decision_log: {directory: d, files: 1}",
         "FILE:2:37: decision_log.files: 1 files: from 2 to 10000 can be kept",
     ),
+    (
+        "controller: {address: 'c:1', token_env: KVASIR_UNSET}",
+        "FILE:2:41: controller.token_env: `KVASIR_UNSET`: there is no such environment variable",
+    ),
+    (
+        "controller: {address: 'c:1', tls: {ca_file: /nonexistent/ca}}",
+        "FILE:2:35: controller.tls: ca_file: cannot read /nonexistent/ca: No such file or directory (os error 2)",
+    ),
     ("inventory: 5", "FILE:2:12: inventory: must be a map"),
     ("polcies: 1", "FILE:2:1: unknown key `polcies`"),
 ];

@@ -111,6 +111,14 @@ fn fleet() -> Named {
         ("state", json!({"enum": ["active", "drain", "disabled"]})),
         ("role", json!({"enum": ["unified", "prefill", "decode"]})),
         ("weight", count()),
+        (
+            "advised",
+            object(&[
+                ("weight_percent", count()),
+                ("state", json!({"enum": ["active", "draining", "disabled"]})),
+                ("effective_weight", count()),
+            ]),
+        ),
         ("group", text_or_null()),
         ("eligible", flag()),
         ("why_not", text_or_null()),
@@ -295,6 +303,24 @@ fn caches() -> Named {
         (
             "Parity",
             object(&[("ok", flag()), ("problems", list(&problem)), ("pools", list(&parity))]),
+        ),
+        (
+            "Controller",
+            object(&[
+                ("state", json!({"enum": ["off", "following", "fading", "neutral", "off_line"]})),
+                ("connected", flag()),
+                ("last_error", text_or_null()),
+                ("epoch", count()),
+                ("boot_id", text()),
+                ("alpha", json!({"type": "number"})),
+                ("advised_endpoints", count()),
+                ("accepted", count()),
+                ("applied", count()),
+                ("rejected", json!({"type": "object"})),
+                ("last_rejection", text_or_null()),
+                ("overrides", count()),
+                ("acks_failed", count()),
+            ]),
         ),
         (
             "Inventory",

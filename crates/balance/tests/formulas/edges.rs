@@ -125,13 +125,15 @@ fn what_policies_need() {
 fn where_an_excluded_endpoint_comes_in() {
     use Exclusion as E;
     for (exclusion, first, later) in [
-        (E::HalfOpen, Some(1), Some(1)),
-        (E::BackPressure, Some(2), None),
-        (E::BreakerOpen, Some(3), Some(3)),
-        (E::Unhealthy, Some(3), Some(3)),
-        (E::Silent, Some(3), Some(3)),
-        (E::Unreachable, Some(4), None),
-        (E::ContextTooLong, Some(5), Some(5)),
+        (E::AdvisedDraining, Some(1), Some(1)),
+        (E::AdvisedDisabled, Some(1), Some(1)),
+        (E::HalfOpen, Some(2), Some(2)),
+        (E::BackPressure, Some(3), None),
+        (E::BreakerOpen, Some(4), Some(4)),
+        (E::Unhealthy, Some(4), Some(4)),
+        (E::Silent, Some(4), Some(4)),
+        (E::Unreachable, Some(5), None),
+        (E::ContextTooLong, Some(6), Some(6)),
         (E::AtLimitRequests, None, None),
         (E::Disabled, None, None),
         (E::Tried, None, None),

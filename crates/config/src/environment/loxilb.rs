@@ -5,11 +5,12 @@ use kvasir_balance::{Blend, PolicySpec, PreciseOptions, Relief};
 
 use super::{Effect, Variable, parsed, word};
 use crate::bounds::HOUR_MS;
+use crate::controller::ControllerConfig;
 use crate::disaggregation::DisaggregationConfig;
 use crate::identity::{BlockIdentity, HashAlgorithm};
 use crate::model::Config;
 
-pub(super) const VARIABLES: [Variable; 14] = [
+pub(super) const VARIABLES: [Variable; 19] = [
     Variable {
         name: "LOXILB_KV_LB_MODE",
         key: "pools[].policy.blend",
@@ -95,9 +96,7 @@ pub(super) const VARIABLES: [Variable; 14] = [
         name: "LLB_PD_PREFILL_TIMEOUT_SEC",
         key: "pools[].disaggregation.prefill_timeout_ms",
         set: |config, text| {
-            let seconds: u64 = parsed(text)?;
-            let ms = seconds.checked_mul(1000).filter(|ms| (1..=HOUR_MS).contains(ms));
-            let ms = ms.ok_or_else(|| format!("must be from 1 to {}", HOUR_MS / 1000))?;
+            let ms = milliseconds(text, 1)?;
             let mut effect = Effect::Nothing("no pool splits requests");
             for pool in &mut config.pools {
                 if pool.splits().is_some() {
@@ -136,7 +135,58 @@ pub(super) const VARIABLES: [Variable; 14] = [
             }
         },
     },
+    Variable {
+        name: "LOXILB_AI_CTRL_ADDR",
+        key: "controller.address",
+        set: |config, text| {
+            match &mut config.controller {
+                Some(controller) => text.clone_into(&mut controller.address),
+                none => *none = Some(ControllerConfig::at(text.to_owned())),
+            }
+            Ok(Effect::Set)
+        },
+    },
+    Variable {
+        name: "LOXILB_AI_CTRL_DECAY_WINDOW_SEC",
+        key: "controller.decay_ms",
+        set: |config, text| controlled(config, milliseconds(text, 1)?, |of| &mut of.decay_ms),
+    },
+    Variable {
+        name: "LOXILB_AI_CTRL_HYSTERESIS_SEC",
+        key: "controller.hysteresis_ms",
+        set: |config, text| controlled(config, milliseconds(text, 0)?, |of| &mut of.hysteresis_ms),
+    },
+    Variable {
+        name: "LOXILB_AI_CTRL_ACK_TIMEOUT_SEC",
+        key: "controller.ack_timeout_ms",
+        set: |config, text| controlled(config, milliseconds(text, 1)?, |of| &mut of.ack_timeout_ms),
+    },
+    Variable {
+        name: "LOXILB_AI_CTRL_APPLY_JITTER_PCT",
+        key: "controller.apply_jitter_percent",
+        set: |config, text| controlled(config, parsed(text)?, |of| &mut of.apply_jitter_percent),
+    },
 ];
+
+/// Seconds as milliseconds, from `least` seconds to an hour.
+fn milliseconds(text: &str, least: u64) -> Result<u64, String> {
+    let seconds: u64 = parsed(text)?;
+    let ms = seconds.checked_mul(1000).filter(|ms| (least * 1000..=HOUR_MS).contains(ms));
+    ms.ok_or_else(|| format!("must be from {least} to {}", HOUR_MS / 1000))
+}
+
+/// For gateways that follow a controller.
+fn controlled<T>(
+    config: &mut Config,
+    value: T,
+    key: impl Fn(&mut ControllerConfig) -> &mut T,
+) -> Result<Effect, String> {
+    let Some(controller) = &mut config.controller else {
+        return Ok(Effect::Nothing("there is no controller"));
+    };
+    *key(controller) = value;
+    Ok(Effect::Set)
+}
 
 /// For pools whose policy is LoxiLB's.
 fn precise<T: Clone>(

@@ -6,6 +6,7 @@ use super::*;
 
 const TEXT: &str = "
 log: {format: json}
+controller: {address: 'c:18856'}
 decision_log: {directory: /from-file, files: 3}
 pools:
   - {model: a, policy: precise_cache_aware, endpoints: [{url: 'http://a'}]}
@@ -29,7 +30,7 @@ fn taken_by(
 }
 
 /// A value for each variable that is not what the file says.
-const VALUES: [(&str, &str); 29] = [
+const VALUES: [(&str, &str); 34] = [
     ("KVASIR_LISTEN", "0.0.0.0:99"),
     ("KVASIR_ADMIN_LISTEN", "127.0.0.1:98"),
     ("KVASIR_POLICY", "round_robin"),
@@ -59,6 +60,11 @@ const VALUES: [(&str, &str); 29] = [
     ("LLB_PD_MAX_INFLIGHT_PER_EP", "5"),
     ("LLB_PD_MAX_TOTAL_INFLIGHT", "6"),
     ("LLB_PD_ORIGIN_ERR_THRESHOLD", "9"),
+    ("LOXILB_AI_CTRL_ADDR", "elsewhere:18856"),
+    ("LOXILB_AI_CTRL_DECAY_WINDOW_SEC", "60"),
+    ("LOXILB_AI_CTRL_HYSTERESIS_SEC", "0"),
+    ("LOXILB_AI_CTRL_ACK_TIMEOUT_SEC", "3"),
+    ("LOXILB_AI_CTRL_APPLY_JITTER_PCT", "20"),
 ];
 
 #[test]

@@ -5,6 +5,7 @@
 mod admin;
 mod admission;
 mod bounds;
+mod controller;
 mod disaggregation;
 mod engine_side;
 mod examples;

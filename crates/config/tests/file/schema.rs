@@ -72,6 +72,7 @@ fn document(path: &[String], value: Value) -> Value {
         if at.is_null() {
             *at = match before.as_str() {
                 "decision_log" => json!({"directory": "/d"}),
+                "controller" => json!({"address": "c:1"}),
                 "tracing" => json!({"otlp_endpoint": "http://c"}),
                 "tls" => json!({"cert_file": "/c", "key_file": "/k"}),
                 "kv_events" => json!({"endpoint": "tcp://*:1"}),

@@ -58,7 +58,7 @@ impl Endpoint {
     /// The same in this state.
     pub(crate) fn exclusion_in(&self, state: AdminState, model: &str) -> Option<Exclusion> {
         match state {
-            AdminState::Active => self.engine.exclusion(model),
+            AdminState::Active => self.engine.exclusion(model).or(self.advice().state.exclusion()),
             AdminState::Drain => self.engine.exclusion(model).or(Some(Exclusion::Draining)),
             AdminState::Disabled => Some(Exclusion::Disabled),
         }

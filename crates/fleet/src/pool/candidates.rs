@@ -49,7 +49,9 @@ impl Pool {
             .saturating_mul(self.state.typical_prompt.load(Ordering::Relaxed));
         let signals = member.signals();
         let blocks = self.state.selecting.gathers().blocks;
-        let expected = expected_rate(median_rate, member.weight());
+        // Advice has no say in what is measured: it would outlive what was seen of an endpoint that it
+        // keeps busy.
+        let expected = expected_rate(median_rate, member.configured_weight());
         let age = member.load().age(now);
         let (prefill_rate, fetch_rate) = member.rates().against(expected, age);
         let split = self.split.as_ref().filter(|_| splits);
@@ -90,9 +92,9 @@ pub(super) fn prefill_takes(candidate: &Candidate, evidence: &Evidence) -> Durat
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// Its rate and capacity weight, if it was timed.
+/// Its rate and configured weight, if it was timed.
 fn timed(member: &Arc<Endpoint>) -> Option<(f64, u32)> {
-    Some((member.learned_prefill_rate()?, member.weight()))
+    Some((member.learned_prefill_rate()?, member.configured_weight()))
 }
 
 /// What a full endpoint does.

@@ -19,7 +19,7 @@ impl Pool {
             let why = member.exclusion_in(AdminState::Active, &self.model);
             self.is_in_service(member)
                 && member.has_answered()
-                && matches!(why, None | Some(Exclusion::BackPressure | Exclusion::HalfOpen))
+                && why.is_none_or(|why| why.takes_some())
         };
         let members = self.members.load();
         let protocol = self.pool_protocol(&members);
@@ -57,7 +57,7 @@ impl Pool {
             AdminState::Drain if owners => member.exclusion_in(AdminState::Active, model),
             // Conversations that are pinned there go on only while nothing else is wrong.
             AdminState::Drain => match member.exclusion_in(AdminState::Active, model) {
-                None => Some(Exclusion::Draining),
+                None | Some(Exclusion::AdvisedDraining) => Some(Exclusion::Draining),
                 Some(_) => Some(Exclusion::Disabled),
             },
             state => member.exclusion_in(state, model),

@@ -18,6 +18,7 @@ use crate::spec::RankAddressing;
 use crate::spec::TokenSpec;
 
 mod admission;
+mod advice;
 mod explain;
 mod hand_over;
 mod members;

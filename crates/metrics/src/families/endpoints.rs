@@ -65,6 +65,16 @@ pub(super) const GROUP: Group = Group {
             "Prompt tokens per second, [learned](policies.md#latency-and-ttft) from streamed answers and prefill legs of which it is \
              known how much was computed.",
         ),
+        gauge(
+            "kvasir_endpoint_weight",
+            &[ENDPOINT, RANK],
+            "The weight that counts. As configured, scaled by what the [weight controller](controller.md) advises.",
+        ),
+        gauge(
+            "kvasir_endpoint_advised_percent",
+            &[ENDPOINT, RANK],
+            "The share of the configured weight, 1 to 100 %, that counts by a [weight controller's](controller.md) advice.",
+        ),
         gauge("kvasir_endpoint_block_size", &[ENDPOINT, RANK], "Tokens per KV-cache block."),
     ],
 };

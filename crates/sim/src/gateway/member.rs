@@ -6,7 +6,7 @@ use kvasir_balance::{
     Candidate, EndpointId, Load, PrefillRate, RecentWork, Role, expected_rate, fetch_rate,
     foreign_waiting,
 };
-use kvasir_fleet::EngineCard;
+use kvasir_fleet::{Advice, EngineCard};
 
 use super::Following;
 use crate::queue::Time;
@@ -41,6 +41,7 @@ pub(crate) struct Member {
     role: Role,
     /// Its capacity weight, as configured.
     weight: u32,
+    advice: Advice,
     pub(super) card: EngineCard,
     pub(super) in_flight: u32,
     pub(super) queued_prefill_tokens: u64,
@@ -62,6 +63,8 @@ pub(crate) struct Seat {
     pub(crate) blocks: u64,
     /// Its capacity weight.
     pub(crate) weight: u32,
+    /// What is advised of it.
+    pub(crate) advice: Advice,
     /// Its part in requests that are split.
     pub(crate) role: Role,
 }
@@ -90,6 +93,7 @@ impl Member {
             following,
             role: seat.role,
             weight: seat.weight,
+            advice: seat.advice,
             card: EngineCard {
                 blocks: Some(seat.blocks),
                 block_size: Some(block_size),
@@ -136,7 +140,7 @@ impl Member {
                 waiting: waiting.map(whole),
                 kv_usage: self.signals.kv_usage,
             },
-            weight: self.weight,
+            weight: self.advice.weigh(self.weight),
             prefill_rate,
             fetch_rate: fetch_rate(&PrefillRate::default(), prefill_rate, Duration::ZERO),
             role: self.role,

@@ -1,5 +1,6 @@
 //! Whole simulations: small ones computed by hand, and what must hold of any.
 
+mod advised;
 mod by_hand;
 mod collapse;
 mod conformance;

@@ -1,15 +1,15 @@
-//! docs/cli.md is what both binaries say with `--help`. `cargo xtask cli` has this test write it.
+//! docs/cli.md is what all binaries say with `--help`. `cargo xtask cli` has this test write it.
 
 use std::path::Path;
 use std::process::Command;
 
-use super::kvasirctl;
+use super::{beside, kvasirctl};
 
 const HEAD: &str = "# Commands and their flags
 
-What `--help` of each command says, for both binaries; this page is made from it (`cargo xtask cli`). How to use them:
+What `--help` of each command says, for all binaries; this page is made from it (`cargo xtask cli`). How to use them:
 [kvasirctl and a running gateway](kvasirctl.md), [checking engines](parity.md), [configuration](configuration.md),
-[simulation](simulation.md).
+[simulation](simulation.md), [the weight controller](controller.md).
 ";
 
 /// What `--help` of a command says, without white space at ends of lines.
@@ -45,6 +45,7 @@ fn the_page_says_what_the_binaries_say() {
     let mut page = HEAD.to_owned();
     section(Path::new(env!("CARGO_BIN_EXE_kvasir-gateway")), "kvasir-gateway", &[], &mut page);
     section(kvasirctl(), "kvasirctl", &[], &mut page);
+    section(&beside("kvasir-controller"), "kvasir-controller", &[], &mut page);
     assert!(page.matches("\n### `kvasirctl ").count() > 20, "{page}");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
     if std::env::var_os("KVASIR_WRITE_PAGES").is_some() {
