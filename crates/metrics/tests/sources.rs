@@ -13,8 +13,14 @@ use kvasir_metrics::all;
 const NO_FAMILIES: [&str; 1] = ["kvasir_audit"];
 
 /// Where families are written; elsewhere their names are those of what is read.
-const WRITERS: [&str; 5] =
-    ["crates/admin", "crates/fleet", "crates/proxy", "crates/upstream", "bins/gateway"];
+const WRITERS: [&str; 6] = [
+    "crates/admin",
+    "crates/advice",
+    "crates/fleet",
+    "crates/proxy",
+    "crates/upstream",
+    "bins/gateway",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()

@@ -93,7 +93,7 @@ fn errors() -> Named {
     ]
 }
 
-fn fleet() -> Named {
+fn endpoint() -> Value {
     let stream = object(&[
         ("rank", count()),
         ("trust", text()),
@@ -104,7 +104,7 @@ fn fleet() -> Named {
         ("gaps", count()),
         ("replays", count()),
     ]);
-    let endpoint = object(&[
+    object(&[
         ("name", text()),
         ("url", text()),
         ("rank", json!({"type": ["integer", "null"]})),
@@ -152,7 +152,10 @@ fn fleet() -> Named {
         ("origin", json!({"enum": ["file", "admin"]})),
         ("patched", list(&text())),
         ("ignored", list(&text())),
-    ]);
+    ])
+}
+
+fn fleet() -> Named {
     let pool = object(&[
         ("model", text()),
         ("aliases", list(&text())),
@@ -178,7 +181,7 @@ fn fleet() -> Named {
         ("updated_at", text()),
     ]);
     vec![
-        ("Endpoint", endpoint),
+        ("Endpoint", endpoint()),
         ("Endpoints", object(&[("endpoints", list(&named("Endpoint")))])),
         ("Pool", pool),
         ("Pools", object(&[("pools", list(&named("Pool")))])),

@@ -83,6 +83,8 @@ const WHY_NOT = {
   kv_saturated: "its KV cache is full of what is under way",
   tried: "the request failed there already",
   not_owner: "another engine keeps what the request goes on from",
+  advised_draining: "drained by the weight controller",
+  advised_disabled: "taken out by the weight controller",
 };
 
 const CAUSES = {
@@ -102,6 +104,11 @@ const CAUSES = {
   prefix_caching_off: "Prefix caching is off",
   slow_replica: "Slower than the others",
   unreachable: "Unreachable",
+  under_predicted: "Hits far more than predicted",
+  not_ready: "Serves nothing",
+  model_not_served: "No engine serves this name",
+  no_hand_over: "KV is not handed over",
+  config_refused: "The configuration file is refused",
 };
 
 const OUTCOMES = {

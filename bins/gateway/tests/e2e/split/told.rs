@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Engine, Split, config, plan};
 use crate::admin::{Admin, with_admin};
 use crate::ctl::Home;
-use crate::harness::{COMPLETIONS, Gateway};
+use crate::harness::{COMPLETIONS, ConfigFile, Gateway};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_hands_nothing_over_is_a_problem_with_a_remedy() {
@@ -15,7 +15,9 @@ async fn an_engine_that_hands_nothing_over_is_a_problem_with_a_remedy() {
     let (prefill, decode) = (vec![plain().await], vec![plain().await]);
     let mut whole = config(&prefill, &decode, &json!({"protocol": "auto"}));
     whole["admin"] = with_admin(json!([]))["admin"].clone();
-    let gateway = Gateway::start(whole).await;
+    // It is looked at as long as the gateway runs.
+    let file = ConfigFile::of(&whole);
+    let gateway = Gateway::of_file(&file).await;
     let admin = Admin::of(&gateway).await;
     gateway.until_metric("kvasir_endpoint_trust", &[("state", "exact")], 2.0).await;
     gateway.until_metric("kvasir_pool_tokenizer_ready", &[], 1.0).await;
