@@ -110,7 +110,9 @@ impl Tries<'_> {
     ) -> Option<Answered> {
         let pool = Arc::clone(&self.pool);
         let decodes = pool.role(reservation.endpoint()) == Role::Decode;
-        let hand = self.split.hand.take().filter(|_| decodes);
+        // Whom it cannot be handed over to was chosen to compute.
+        let fetches = decision.plan == Some(PairPlan::Split);
+        let hand = self.split.hand.take().filter(|_| decodes && fetches);
         match (hand, pool.split()) {
             (Some(hand), Some(settings)) => {
                 // Where the prompt was computed was decided before.

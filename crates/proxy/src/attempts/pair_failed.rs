@@ -172,11 +172,15 @@ impl Tries<'_> {
         decode: Reservation,
         decision: Decision,
     ) -> Option<Answered> {
-        decode.could_not_fetch_from(prefill);
         let endpoint = Arc::clone(decode.endpoint());
         let Started { head, first, rest } = started;
+        // A full queue says nothing of what is handed over.
+        let is_busy = Cause::of(head.status) == Some(Cause::Busy);
+        if !is_busy {
+            decode.could_not_fetch_from(prefill);
+        }
         let answered = self.passed_on((head, first, Some(rest)), decode, decision).await;
-        if answered.is_none() {
+        if answered.is_none() && !is_busy {
             self.suspect(prefill, &endpoint);
         }
         answered

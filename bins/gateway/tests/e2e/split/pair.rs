@@ -137,3 +137,28 @@ async fn a_decode_engine_is_not_blamed_for_a_prompt_that_does_not_come() {
     assert_eq!(opened.unwrap_or(0.0), 0.0);
     split.until_clean().await;
 }
+
+#[tokio::test]
+async fn a_busy_decode_engine_is_no_failed_hand_over() {
+    let split = Split::of(EngineKind::Sglang, 1, 2).await;
+    for engine in &split.decode {
+        engine.fault(json!({"http": "error:503"})).await;
+    }
+    for turn in 0..4 {
+        assert_eq!(split.ask(turn * 300).await.status, 503);
+    }
+    let page = split.gateway.metrics().await;
+    for name in ["kvasir_pd_failed_hand_overs_total", "kvasir_pd_left_out"] {
+        assert_eq!(page.sum(name, &[]).unwrap_or(0.0), 0.0, "{name}");
+    }
+    for engine in &split.decode {
+        engine.fault(json!({"http": "ok"})).await;
+    }
+    // They are left alone for a while, and then the pair serves again.
+    crate::harness::until(crate::harness::SOON, || async {
+        let response = split.ask(9_000).await;
+        if response.status == 200 { Ok(()) } else { Err(response.text()) }
+    })
+    .await;
+    split.until_clean().await;
+}
