@@ -11,7 +11,7 @@ use crate::SMALL;
 use crate::examples::{examples, is_located};
 
 /// What one text may take, in a build without optimisation on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Takes the text or says where its fault is.
 fn judged(text: &str) {

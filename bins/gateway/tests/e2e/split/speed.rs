@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Engine, Split, plan};
 use crate::harness::MetricsPage;
 
-/// A slow prefill engine, one that is eight times as fast, and a decode engine, without events.
+/// A slow prefill engine, one that is forty times as fast, and a decode engine, without events.
 async fn scene(report: bool) -> Split {
     let start = |role, speed: f64| {
         Engine::with(
@@ -21,7 +21,7 @@ async fn scene(report: bool) -> Split {
             },
         )
     };
-    let prefill = vec![start(PdRole::Prefill, 1.0).await, start(PdRole::Prefill, 8.0).await];
+    let prefill = vec![start(PdRole::Prefill, 0.2).await, start(PdRole::Prefill, 8.0).await];
     let decode = vec![start(PdRole::Decode, 8.0).await];
     Split::over(prefill, decode, json!({"protocol": "nixl"})).await
 }
