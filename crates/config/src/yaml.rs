@@ -19,13 +19,17 @@ pub(crate) fn wrong(file: &str, text: &str, error: &Error) -> ConfigError {
         _ => places.key_at(place),
     });
     match (bare, key) {
-        // The message names it.
-        (Error::SerdeUnknownField { .. }, Some(key)) => match key.rsplit_once('.') {
-            Some((section, _)) => {
-                ConfigError::Meaning { file, place, key: section.to_owned(), message }
+        // The message names it; it may have dots of its own.
+        (Error::SerdeUnknownField { field, .. }, Some(key)) => {
+            let before =
+                key.strip_suffix(field.as_str()).map(|section| section.trim_end_matches('.'));
+            match before.or_else(|| Some(key.rsplit_once('.')?.0)) {
+                None | Some("") => ConfigError::Syntax { file, place, message },
+                Some(section) => {
+                    ConfigError::Meaning { file, place, key: section.to_owned(), message }
+                }
             }
-            None => ConfigError::Syntax { file, place, message },
-        },
+        }
         (_, Some(key)) => ConfigError::Meaning { file, place, key, message },
         (_, None) => ConfigError::Syntax { file, place, message },
     }

@@ -185,6 +185,12 @@ fn a_wrong_value_is_located_and_the_allowed_ones_are_named() {
     assert!(message.starts_with("kvasir.yaml:2:"), "{message}");
     assert!(message.contains("listen_on") && message.contains("decision_headers"), "{message}");
 
+    // Names with dots are names all the same.
+    let message = error(".pools: []\na.b: 1\n");
+    assert!(message.starts_with("kvasir.yaml:1:1: unknown key `.pools`"), "{message}");
+    let message = error("log: {a.b: 1}\n");
+    assert!(message.starts_with("kvasir.yaml:1:7: log: unknown key `a.b`"), "{message}");
+
     let message = error("log: {format: xml}\n");
     assert!(message.contains("xml") && message.contains("json"), "{message}");
     let message = error("listen: nowhere\n");
