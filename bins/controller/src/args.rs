@@ -8,10 +8,15 @@ use clap::Parser;
 use http::Uri;
 use kvasir_advice::controller::weights::WeightSettings;
 use kvasir_advice::controller::{AdvisorSettings, ControllerSettings, GatewaySource};
+use kvasir_files::read_small_file;
 use kvasir_server_tls::TlsFiles;
+use kvasir_tokens::{BYTES, is_token};
 use kvasir_upstream::Origin;
 
 use crate::environment::{address, or_variable, seconds, tell_without_effect, variable};
+
+/// The largest file of a token, in bytes.
+const MOST_TOKEN_FILE: usize = 64 << 10;
 
 /// Advises gateways how much of its configured weight each engine should count, in fleets of unlike GPUs.
 #[derive(Debug, Parser)]
@@ -166,10 +171,13 @@ fn is_private(address: SocketAddr) -> bool {
 }
 
 fn token(path: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let name = path.display();
+    let bytes = read_small_file(path, MOST_TOKEN_FILE).map_err(|why| anyhow!("{name}: {why}"))?;
+    let text = String::from_utf8(bytes).map_err(|_| anyhow!("{name}: is not UTF-8"))?;
     let token = text.trim();
-    if !(8..=512).contains(&token.len()) || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        bail!("{}: a token has 8 to 512 characters, ASCII and without blanks", path.display());
+    if !is_token(token) {
+        let (least, most) = (BYTES.start(), BYTES.end());
+        bail!("{name}: a token has {least} to {most} characters, ASCII and without blanks");
     }
     Ok(token.to_owned())
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use kvasir_files::read_small_file;
+use kvasir_tokens::{BYTES, is_token};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::bounds::Wrong;
@@ -14,9 +15,6 @@ pub(crate) const MASK: &str = "***";
 
 /// Every request is held against all of them.
 const MOST_KEYS: usize = 1024;
-/// Shorter ones can be guessed by trying.
-const LEAST_BYTES: usize = 8;
-const MOST_BYTES: usize = 512;
 /// The largest file of secrets: as many keys as there may be, with a remark at each.
 const MOST_FILE_BYTES: usize = 1 << 20;
 
@@ -174,11 +172,11 @@ impl<T: ?Sized> SecretSource<'_, T> {
 
 /// Whether it can be shown in a header, and not guessed.
 fn check_key(key: &str) -> Result<(), String> {
-    let fits = (LEAST_BYTES..=MOST_BYTES).contains(&key.len());
-    if fits && key.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if is_token(key) {
         return Ok(());
     }
-    Err(format!("a key has {LEAST_BYTES} to {MOST_BYTES} characters, ASCII and without blanks"))
+    let (least, most) = (BYTES.start(), BYTES.end());
+    Err(format!("a key has {least} to {most} characters, ASCII and without blanks"))
 }
 
 /// Whether these are keys; if not, the place of the one that is none, and why.

@@ -5,15 +5,13 @@ use std::hint::black_box;
 
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use sha2::{Digest as _, Sha256};
+use kvasir_tokens::TokenDigest;
 
 /// The other header that keys come in.
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-type Digest = [u8; 32];
-
 /// The keys that open the data port, as digests: the keys themselves are not kept.
-pub struct ClientKeys(ArcSwap<Vec<Digest>>);
+pub struct ClientKeys(ArcSwap<Vec<TokenDigest>>);
 
 impl fmt::Debug for ClientKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,9 +40,9 @@ impl ClientKeys {
 
     /// Whether this is one of them. In constant time for a number of keys: all are looked at, whole.
     pub(crate) fn holds(&self, key: &[u8]) -> bool {
-        let digest: Digest = Sha256::digest(key).into();
+        let digest = TokenDigest::of(key);
         let keys = self.0.load();
-        keys.iter().fold(false, |found, known| found | black_box(is_equal(known, &digest)))
+        keys.iter().fold(false, |found, known| found | black_box(*known == digest))
     }
 }
 
@@ -63,19 +61,13 @@ pub(crate) fn take_out(headers: &mut HeaderMap) {
     headers.remove(X_API_KEY);
 }
 
-fn digests<'a>(keys: impl IntoIterator<Item = &'a str>) -> Vec<Digest> {
-    keys.into_iter().map(|key| Sha256::digest(key.as_bytes()).into()).collect()
-}
-
-fn is_equal(one: &Digest, other: &Digest) -> bool {
-    let differing = one.iter().zip(other).fold(0, |differing, (a, b)| differing | (a ^ b));
-    black_box(differing) == 0
+fn digests<'a>(keys: impl IntoIterator<Item = &'a str>) -> Vec<TokenDigest> {
+    keys.into_iter().map(|key| TokenDigest::of(key.as_bytes())).collect()
 }
 
 /// The key of `authorization: Bearer …`.
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let (scheme, key) = headers.get(header::AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
+    kvasir_tokens::bearer(headers.get(header::AUTHORIZATION)?.as_bytes())
 }
 
 #[cfg(test)]

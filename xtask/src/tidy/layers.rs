@@ -5,7 +5,7 @@ use super::tree::Tree;
 
 /// Layers from the bottom up. A crate may use those of lower layers only.
 const LAYERS: &[&[&str]] = &[
-    &["kvasir-files", "kvasir-kv-hash", "kvasir-metrics"],
+    &["kvasir-files", "kvasir-kv-hash", "kvasir-metrics", "kvasir-tokens"],
     &["kvasir-inventory", "kvasir-server-tls"],
     &["kvasir-balance", "kvasir-prompt", "kvasir-kv-events", "kvasir-upstream"],
     &["kvasir-fleet", "kvasir-engine-sim", "kvasir-config"],

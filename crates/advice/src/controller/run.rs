@@ -11,6 +11,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kvasir_server_tls::TlsFiles;
+use kvasir_tokens::TokenDigest;
 use kvasir_upstream::Origin;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -135,7 +136,7 @@ impl Controller {
         let Self { settings, advisor, grpc, metrics, tls } = self;
         let start = Instant::now();
         let (snapshots, _) = watch::channel(None);
-        let token = settings.token.clone().map(Arc::from);
+        let token = settings.token.as_ref().map(|token| TokenDigest::of(token.as_bytes()));
         let services =
             Services { advisor: Arc::clone(&advisor), snapshots: snapshots.clone(), token };
         let asking = scrape::engines(Arc::clone(&advisor), settings.scrape_interval, start);

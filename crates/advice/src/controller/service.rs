@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::{Request, Response, header};
 use hyper::body::Incoming;
+use kvasir_tokens::TokenDigest;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
@@ -32,7 +33,7 @@ pub(super) struct Services {
     pub(super) advisor: Arc<Mutex<Advisor>>,
     pub(super) snapshots: watch::Sender<Option<Snapshot>>,
     /// What a gateway must show, where there is a token.
-    pub(super) token: Option<Arc<str>>,
+    pub(super) token: Option<TokenDigest>,
 }
 
 type Snapshots = Pin<Box<dyn Stream<Item = Result<Snapshot, Status>> + Send>>;
@@ -65,16 +66,11 @@ impl Services {
     }
 
     fn lets_in(&self, request: &Request<Incoming>) -> bool {
-        let Some(token) = &self.token else { return true };
+        let Some(token) = self.token else { return true };
         let shown = request.headers().get(header::AUTHORIZATION);
         let shown = shown.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        shown.is_some_and(|shown| same(shown, token.as_bytes()))
+        shown.is_some_and(|shown| TokenDigest::of(shown) == token)
     }
-}
-
-/// Compares in a time that says nothing of where they differ.
-fn same(shown: &[u8], token: &[u8]) -> bool {
-    shown.len() == token.len() && shown.iter().zip(token).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
 /// A gateway that watches, until it is dropped.
