@@ -11,10 +11,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kvasir_files::read_small_file;
+
 use self::raw::RawRegistry;
 
 /// The largest registry that is read, in bytes.
-const MAX_BYTES: u64 = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 /// What the controller knows of a fleet before it has asked any engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,11 +128,8 @@ impl Registry {
     /// When it cannot be read, is larger than 1 MiB, or as [`parse`](Self::parse).
     pub fn load(path: &Path) -> Result<Self, RegistryError> {
         let wrong = |why: String| RegistryError::Read { path: path.to_owned(), why };
-        let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
-        if size > MAX_BYTES {
-            return Err(wrong(format!("it has {size} bytes, more than {MAX_BYTES}")));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let bytes = read_small_file(path, MAX_BYTES).map_err(wrong)?;
+        let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8".to_owned()))?;
         Self::parse(&path.display().to_string(), &text)
     }
 

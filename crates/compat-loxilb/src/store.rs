@@ -3,10 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use kvasir_files::read_small_file;
+
 use crate::table::Table;
 
 /// The largest file that is read, in bytes.
-const MOST_BYTES: u64 = 16 << 20;
+const MOST_BYTES: usize = 16 << 20;
 
 /// Why rules cannot be kept or read.
 #[derive(Debug, thiserror::Error)]
@@ -21,16 +23,13 @@ pub enum StoreError {
 
 /// The rules that were kept; none where there is no file yet.
 pub(crate) fn load(path: &Path) -> Result<Table, StoreError> {
-    let size = match path.metadata() {
-        Ok(metadata) => metadata.len(),
+    match path.metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Table::default()),
         Err(error) => return Err(StoreError::File(path.to_owned(), error)),
-    };
-    let content = |why: String| StoreError::Content(path.to_owned(), why);
-    if size > MOST_BYTES {
-        return Err(content(format!("larger than {MOST_BYTES} bytes")));
+        Ok(_) => {}
     }
-    let text = std::fs::read(path).map_err(|error| StoreError::File(path.to_owned(), error))?;
+    let content = |why: String| StoreError::Content(path.to_owned(), why);
+    let text = read_small_file(path, MOST_BYTES).map_err(content)?;
     serde_json::from_slice(&text).map_err(|error| content(error.to_string()))
 }
 
