@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use http::Method;
 use kvasir_config::hide_secrets;
-use kvasir_prompt::CivilTime;
+use kvasir_prompt::{CivilTime, beginning};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -192,11 +192,10 @@ fn without_user(path: &str) -> String {
 
 /// A text that is not too long.
 fn cut(text: &str, most: usize) -> String {
-    if text.len() <= most {
-        return text.to_owned();
+    match beginning(text, most) {
+        whole if whole.len() == text.len() => whole.to_owned(),
+        cut => format!("{cut}…"),
     }
-    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    format!("{}…", &text[..end])
 }
 
 /// Now: RFC 3339, UTC.
