@@ -1,11 +1,11 @@
 //! The page of metrics: what was counted, and what the fleets of the rules are now.
 
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kvasir_fleet::{Endpoint, EndpointView, Fleet};
 use kvasir_inventory::Trust;
+use kvasir_metrics::{describe, sample};
 
 use crate::gateway::Gateway;
 use crate::table::{Placed, Table};
@@ -31,14 +31,14 @@ fn seen(gateway: &dyn Gateway, placed: &Placed) -> Vec<(u32, String, bool, Optio
 
 /// The whole page.
 pub(crate) fn page(table: &Table, tally: &Tally, gateway: &dyn Gateway) -> String {
-    let mut page = Page(String::new());
+    let mut page = String::new();
     tier15(&mut page, table, tally);
     requests(&mut page, tally);
     fleets(&mut page, table, gateway);
-    page.0
+    page
 }
 
-fn tier15(page: &mut Page, table: &Table, tally: &Tally) {
+fn tier15(page: &mut String, table: &Table, tally: &Tally) {
     let indices: std::collections::BTreeSet<u32> =
         table.rules().iter().flat_map(|placed| placed.indices.iter().copied()).collect();
     for (name, help, counts) in [
@@ -58,76 +58,77 @@ fn tier15(page: &mut Page, table: &Table, tally: &Tally) {
             &tally.cold_seeds,
         ),
     ] {
-        page.head(name, "counter", help);
+        describe(page, name, "counter", help);
         let all = indices.iter().chain(counts.keys());
         for index in all.collect::<std::collections::BTreeSet<_>>() {
             let count = counts.get(index).copied().unwrap_or(0);
-            page.line(name, &[("ep_idx", &index.to_string())], count);
+            sample(page, name, &[("ep_idx", &index.to_string())], count);
         }
     }
     let name = "loxilb_pd_kv_tier15_miss_reason_total";
-    page.head(name, "counter", "Requests in which the engines' caches had no say, by reason.");
+    describe(page, name, "counter", "Requests in which the engines' caches had no say, by reason.");
     for reason in REASONS {
-        page.line(name, &[("reason", reason)], tally.misses.get(reason).copied().unwrap_or(0));
+        sample(page, name, &[("reason", reason)], tally.misses.get(reason).copied().unwrap_or(0));
     }
     let name = "loxilb_pd_kv_tier15_fallthrough_total";
-    page.head(name, "counter", "The same, of rules of mode 1, together.");
-    page.line(name, &[], tally.fallthrough);
+    describe(page, name, "counter", "The same, of rules of mode 1, together.");
+    sample(page, name, &[], tally.fallthrough);
     let name = "loxilb_pd_kv_zero_hit_watchdog_total";
-    page.head(name, "counter", "Times that many requests in a row met no holder.");
+    describe(page, name, "counter", "Times that many requests in a row met no holder.");
     for placed in table.rules() {
         let count = tally.watchdog.get(&placed.service).copied().unwrap_or(0);
-        page.line(name, &[("service_id", &placed.service.to_string())], count);
+        sample(page, name, &[("service_id", &placed.service.to_string())], count);
     }
 }
 
-fn requests(page: &mut Page, tally: &Tally) {
+fn requests(page: &mut String, tally: &Tally) {
     let name = "loxilb_ai_requests_total";
-    page.head(name, "counter", "Requests that ended.");
+    describe(page, name, "counter", "Requests that ended.");
     for ((model, status), count) in &tally.requests {
         let labels = [("model", model.as_str()), ("tenant", ""), ("status", &status.to_string())];
-        page.line(name, &labels, *count);
+        sample(page, name, &labels, *count);
     }
     let name = "loxilb_ai_request_duration_seconds";
-    page.head(name, "histogram", "How long they took.");
+    describe(page, name, "histogram", "How long they took.");
     for (model, histogram) in &tally.durations {
         histogram.write(page, name, model);
     }
     let name = "loxilb_ai_pd_requests_total";
-    page.head(name, "counter", "Requests of rules that split, as they ended.");
+    describe(page, name, "counter", "Requests of rules that split, as they ended.");
     for ((model, status), count) in &tally.split {
         let labels = [("model", model.as_str()), ("phase", "complete"), ("status", status)];
-        page.line(name, &labels, *count);
+        sample(page, name, &labels, *count);
     }
 }
 
 impl Histogram {
-    fn write(&self, page: &mut Page, name: &str, model: &str) {
+    fn write(&self, page: &mut String, name: &str, model: &str) {
         let mut so_far = 0;
         let bounds = BUCKETS.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
         for (bound, count) in bounds.zip(self.buckets) {
             so_far += count;
             let labels = [("model", model), ("tenant", ""), ("le", bound.as_str())];
-            page.line(&format!("{name}_bucket"), &labels, so_far);
+            sample(page, &format!("{name}_bucket"), &labels, so_far);
         }
         let labels = [("model", model), ("tenant", "")];
-        page.line(&format!("{name}_sum"), &labels, self.sum);
-        page.line(&format!("{name}_count"), &labels, so_far);
+        sample(page, &format!("{name}_sum"), &labels, self.sum);
+        sample(page, &format!("{name}_count"), &labels, so_far);
     }
 }
 
 /// What a family of the rules' endpoints says of one; `None` for no line.
 type Value = fn(&EndpointView) -> u64;
 
-fn fleets(page: &mut Page, table: &Table, gateway: &dyn Gateway) {
+fn fleets(page: &mut String, table: &Table, gateway: &dyn Gateway) {
     let rules: Vec<(&Placed, Vec<_>)> =
         table.rules().iter().map(|placed| (placed, seen(gateway, placed))).collect();
     let name = "loxilb_pd_ep_info";
-    page.head(name, "gauge", "1: which address an index stands for.");
+    describe(page, name, "gauge", "1: which address an index stands for.");
     for (placed, endpoints) in &rules {
         for (index, at, _, _) in endpoints {
             let service = placed.service.to_string();
-            page.line(
+            sample(
+                page,
                 name,
                 &[("service", &service), ("ep_idx", &index.to_string()), ("ep", at)],
                 1,
@@ -136,12 +137,12 @@ fn fleets(page: &mut Page, table: &Table, gateway: &dyn Gateway) {
     }
     let blocks: Value = |seen| seen.all_blocks();
     let name = "loxilb_pd_kv_blocks";
-    page.head(name, "gauge", "Blocks that an endpoint is known to hold.");
+    describe(page, name, "gauge", "Blocks that an endpoint is known to hold.");
     for (placed, endpoints) in &rules {
         for (index, _, _, seen) in endpoints.iter().filter(|(_, _, followed, _)| *followed) {
             let service = placed.service.to_string();
             let labels = [("service", service.as_str()), ("ep_idx", &index.to_string())];
-            page.line(name, &labels, seen.as_ref().map_or(0, blocks));
+            sample(page, name, &labels, seen.as_ref().map_or(0, blocks));
         }
     }
     let streams: [(&str, &str, &str, Value); 4] = [
@@ -162,21 +163,21 @@ fn fleets(page: &mut Page, table: &Table, gateway: &dyn Gateway) {
         }),
     ];
     for (name, kind, help, value) in streams {
-        page.head(name, kind, help);
+        describe(page, name, kind, help);
         for (placed, endpoints) in &rules {
             for (_, at, _, seen) in endpoints.iter().filter(|(_, _, followed, _)| *followed) {
                 let labels = [("service", placed.label()), ("ep", at.clone())];
                 let labels = labels.each_ref().map(|(key, value)| (*key, value.as_str()));
-                page.line(name, &labels, seen.as_ref().map_or(0, value));
+                sample(page, name, &labels, seen.as_ref().map_or(0, value));
             }
         }
     }
     active(page, &rules, gateway);
 }
 
-fn active<T>(page: &mut Page, rules: &[(&Placed, T)], gateway: &dyn Gateway) {
+fn active<T>(page: &mut String, rules: &[(&Placed, T)], gateway: &dyn Gateway) {
     let name = "loxilb_ai_active_streams";
-    page.head(name, "gauge", "Requests that are at engines now.");
+    describe(page, name, "gauge", "Requests that are at engines now.");
     let mut by_model = std::collections::BTreeMap::<String, u64>::new();
     let places: std::collections::BTreeSet<SocketAddr> =
         rules.iter().map(|(placed, _)| placed.at()).collect();
@@ -187,26 +188,6 @@ fn active<T>(page: &mut Page, rules: &[(&Placed, T)], gateway: &dyn Gateway) {
         }
     }
     for (model, count) in by_model {
-        page.line(name, &[("model", &model)], count);
-    }
-}
-
-/// Prometheus' text form.
-struct Page(String);
-
-impl Page {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        self.0.push_str(name);
-        for (at, (key, value)) in labels.iter().enumerate() {
-            self.0.push(if at == 0 { '{' } else { ',' });
-            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let _ = write!(self.0, "{key}=\"{value}\"");
-        }
-        let end = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.0, "{end} {value}");
+        sample(page, name, &[("model", &model)], count);
     }
 }

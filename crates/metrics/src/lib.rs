@@ -14,4 +14,4 @@ pub use self::document::document;
 pub use self::families::{GROUPS, Group, all, find};
 pub use self::family::{Family, Kind, Label};
 pub use self::page::{Page, Sample};
-pub use self::write::{header, sample};
+pub use self::write::{describe, header, sample};

@@ -1,6 +1,6 @@
 //! Families on a page in Prometheus' text format, for what is rendered at the scrape.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use crate::families::find;
 
@@ -9,13 +9,17 @@ pub fn header(page: &mut String, name: &str) {
     let family = find(name);
     debug_assert!(family.is_some(), "{name} is not in the catalogue");
     if let Some(family) = family {
-        let (help, kind) = (family.help(), family.kind.as_str());
-        let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        describe(page, name, family.kind.as_str(), &family.help());
     }
 }
 
+/// HELP and TYPE of a family that is in no catalogue of ours: its name is somebody else's.
+pub fn describe(page: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
 /// One number of a family.
-pub fn sample(page: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
+pub fn sample(page: &mut String, name: &str, labels: &[(&str, &str)], value: impl Display) {
     page.push_str(name);
     for (i, (key, text)) in labels.iter().enumerate() {
         let before = if i == 0 { '{' } else { ',' };

@@ -1,7 +1,8 @@
 //! The controller's metrics page, in Prometheus' text form.
 
-use std::fmt::Write;
 use std::time::Duration;
+
+use kvasir_metrics::{describe, sample};
 
 use super::advisor::Advisor;
 use super::weights::Freshness;
@@ -112,17 +113,15 @@ impl Page {
     }
 
     fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP aictrl_{name} {help}\n# TYPE aictrl_{name} {kind}");
+        describe(&mut self.0, &named(name), kind, help);
     }
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        let label = |(key, value): &(&str, &str)| {
-            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            format!("{key}=\"{value}\"")
-        };
-        let labels: Vec<String> = labels.iter().map(label).collect();
-        let labels =
-            if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        let _ = writeln!(self.0, "aictrl_{name}{labels} {value}");
+        sample(&mut self.0, &named(name), labels, value);
     }
+}
+
+/// All families of the controller begin alike.
+fn named(name: &str) -> String {
+    format!("aictrl_{name}")
 }
