@@ -22,7 +22,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::bad_key::{bad_key, wrong};
+use crate::bad_key::{bad_key, cannot_use, read_token};
 use crate::{address, spec};
 
 /// Changes that may wait for their turn.
@@ -134,10 +134,8 @@ fn can_be_file(path: &Path) -> Result<(), String> {
 /// The tokens for reading and for changes.
 pub(crate) fn tokens(config: &AdminConfig) -> Result<(Option<String>, Option<String>)> {
     let text = |secret: Secret| secret.expose().to_owned();
-    let read = config.read_token_source().map(|source| source.read_token("admin.read_token"));
-    let write = config.write_token_source().map(|source| source.read_token("admin.write_token"));
-    let read = read.transpose().map_err(wrong)?;
-    let write = write.transpose().map_err(wrong)?;
+    let read = read_token(config.read_token_source(), "admin.read_token")?;
+    let write = read_token(config.write_token_source(), "admin.write_token")?;
     let tokens = (read.map(text), write.map(text));
     // Wherever they are kept: whoever may only read would be let in as a writer.
     if tokens.0.is_some() && tokens.0 == tokens.1 {
@@ -152,8 +150,7 @@ pub(crate) fn store(config: &Config) -> Result<Option<Arc<Store>>> {
     let Some(path) = config.admin.as_ref().and_then(|admin| admin.store.as_deref()) else {
         return Ok(None);
     };
-    let opened = Store::open(path)
-        .map_err(|error| bad_key("admin.store", format!("{:#}", anyhow::Error::from(error))))?;
+    let opened = Store::open(path).map_err(|error| cannot_use("admin.store", error))?;
     Ok(Some(Arc::new(opened)))
 }
 

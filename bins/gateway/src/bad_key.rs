@@ -4,7 +4,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use kvasir_config::{ConfigError, Taken};
+use anyhow::Result;
+use kvasir_config::{ConfigError, Secret, SecretSource, Taken};
 
 /// A key, as a path such as `pools[0].api_key_env`, and what is wrong with it.
 #[derive(Debug)]
@@ -34,6 +35,16 @@ pub(crate) fn wrong((key, why): (String, String)) -> anyhow::Error {
 /// Its key and what is wrong with it, if it is one of a key.
 pub(crate) fn parts(error: &anyhow::Error) -> Option<(&str, &str)> {
     error.downcast_ref::<BadKey>().map(|bad| (bad.key.as_str(), bad.why.as_str()))
+}
+
+/// The same of a key and what went wrong with what it names.
+pub(crate) fn cannot_use(key: impl Into<String>, error: impl Into<anyhow::Error>) -> anyhow::Error {
+    bad_key(key, format!("{:#}", error.into()))
+}
+
+/// The token under a key, where there is one.
+pub(crate) fn read_token(source: Option<SecretSource<'_>>, key: &str) -> Result<Option<Secret>> {
+    source.map(|source| source.read_token(key)).transpose().map_err(wrong)
 }
 
 /// Whether it is one.

@@ -8,7 +8,7 @@ use kvasir_config::{ClientKeySource, Config, Secret};
 use kvasir_proxy::{ClientKeys, FileFamilies, watch_files};
 use tokio::task::JoinHandle;
 
-use crate::bad_key::wrong;
+use crate::bad_key::{read_token, wrong};
 
 /// The keys and tokens a configuration speaks of, as they are now.
 #[derive(Clone)]
@@ -25,8 +25,7 @@ pub(crate) fn load(config: &Config) -> Result<Keys> {
     let clients = config.client_keys().map(|source| source.read_all());
     let clients = clients.transpose().map_err(wrong)?;
     let debug = config.decision_headers_token_source();
-    let debug = debug.map(|source| source.read_token("decision_headers_token")).transpose();
-    let debug = debug.map_err(wrong)?;
+    let debug = read_token(debug, "decision_headers_token")?;
     Ok(Keys { clients: clients.as_deref().map(known), debug: debug.map(|token| known(&[token])) })
 }
 

@@ -9,17 +9,15 @@ use kvasir_config::{Config, ControllerConfig};
 use kvasir_fleet::Tls;
 use kvasir_proxy::App;
 
-use crate::bad_key::{bad_key, wrong};
+use crate::bad_key::{cannot_use, read_token};
 use crate::spec;
 
 /// How it is followed; `None` where there is none.
 pub(crate) fn settings(config: &Config) -> Result<Option<WatchSettings>> {
     let Some(controller) = &config.controller else { return Ok(None) };
-    let token = controller.token_source().map(|source| source.read_token("controller.token"));
-    let token = token.transpose().map_err(wrong)?;
+    let token = read_token(controller.token_source(), "controller.token")?;
     let tls = controller.tls.as_ref().map(|tls| Tls::load(&spec::engine_tls_files(tls)));
-    let unusable = |error| bad_key("controller.tls", format!("{:#}", anyhow::Error::from(error)));
-    let tls = tls.transpose().map_err(unusable)?;
+    let tls = tls.transpose().map_err(|error| cannot_use("controller.tls", error))?;
     if token.is_some() && tls.is_none() {
         tracing::warn!(
             address = controller.address,

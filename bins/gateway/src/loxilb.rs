@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::admin::Notes;
-use crate::bad_key::wrong;
+use crate::bad_key::read_token;
 use crate::client_keys::Keys;
 use crate::serve::NO_BOUND;
 use crate::start::Start;
@@ -83,8 +83,7 @@ pub(crate) async fn start(start: &Start) -> Result<Option<Arc<Ports>>> {
         notes,
         this: Weak::clone(this),
     });
-    let token = settings.token_source().map(|source| source.read_token("loxilb.token"));
-    let token = token.transpose().map_err(wrong)?;
+    let token = read_token(settings.token_source(), "loxilb.token")?;
     let tokenizers = || Some(PathBuf::from(TOKENIZERS)).filter(|path| path.is_dir());
     let defaults = Defaults {
         tokenizer_dir: settings.tokenizer_dir.clone().or_else(tokenizers),

@@ -14,7 +14,7 @@ use kvasir_fleet::{
     AdminState, AdmissionLimits, AdmissionSpec, BreakerSettings, ConnectionLimits, DecisionLog,
     DecisionLogSpec, EndpointLimits, EndpointSpec, EventSpec, FleetSpec, HealthSpec, Most, Origin,
     ParityMode, Part, PoolSpec, Protocol, QueueSpec, RankAddressingKind, RetryLimits, Role,
-    SplitSettings, Timeouts, Tls, TlsFiles, TokenSpec,
+    SplitSettings, Timeouts, Tls, TlsFiles, TokenSpec, bearer,
 };
 use kvasir_inventory::Limits;
 use kvasir_proxy::{
@@ -23,7 +23,7 @@ use kvasir_proxy::{
 };
 
 use crate::address;
-use crate::bad_key::bad_key;
+use crate::bad_key::{bad_key, cannot_use};
 use crate::client_keys::Keys;
 
 /// The largest head where clients may give token ids in headers: half a million of them.
@@ -34,9 +34,7 @@ pub(crate) fn decision_log(config: &Config) -> Result<Option<Arc<DecisionLog>>> 
     let Some(log) = &config.decision_log else { return Ok(None) };
     let (directory, max_bytes, files) = (log.directory.clone(), log.max_bytes, log.files);
     let opened = DecisionLog::open(DecisionLogSpec { directory, max_bytes, files });
-    let opened = opened.map_err(|error| {
-        bad_key("decision_log.directory", format!("{:#}", anyhow::Error::from(error)))
-    })?;
+    let opened = opened.map_err(|error| cannot_use("decision_log.directory", error))?;
     Ok(Some(Arc::new(opened)))
 }
 
@@ -218,13 +216,12 @@ fn pool_spec(at: &str, pool: &PoolConfig, config: &Config) -> Result<PoolSpec> {
 fn authorization(at: &str, pool: &PoolConfig) -> Result<Option<HeaderValue>> {
     let wrong = |(key, why)| bad_key(format!("{at}.{key}"), why);
     let Some(key) = pool.resolve_api_key().map_err(wrong)? else { return Ok(None) };
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose())).map_err(|_| {
+    let value = bearer(key.expose()).map_err(|_| {
         // Whichever of the three it was.
         let given = [("_env", pool.api_key_env.is_some()), ("_file", pool.api_key_file.is_some())];
         let end = given.iter().find(|(_, is_given)| *is_given).map_or("", |(end, _)| *end);
         bad_key(format!("{at}.api_key{end}"), "the API key is no header value")
     })?;
-    value.set_sensitive(true);
     Ok(Some(value))
 }
 
@@ -313,9 +310,8 @@ fn tls(at: &str, pool: &PoolConfig) -> Result<Option<Tls>> {
         return Ok(None);
     }
     let files = pool.engine_tls.as_ref().map_or_else(TlsFiles::default, engine_tls_files);
-    let wrong =
-        |error| bad_key(format!("{at}.engine_tls"), format!("{:#}", anyhow::Error::from(error)));
-    Ok(Some(Tls::load(&files).map_err(wrong)?))
+    let loaded = Tls::load(&files).map_err(|error| cannot_use(format!("{at}.engine_tls"), error));
+    Ok(Some(loaded?))
 }
 
 pub(crate) fn engine_tls_files(config: &EngineTlsConfig) -> TlsFiles {

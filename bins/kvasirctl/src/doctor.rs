@@ -5,15 +5,15 @@ mod gateway;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, header};
 use kvasir_config::{Config, EndpointConfig, PoolConfig};
 use kvasir_doctor::Target;
-use kvasir_fleet::EventSpec;
+use kvasir_fleet::{EventSpec, bearer};
 
 use crate::Ended;
 use crate::args::{DoctorArgs, LookArgs};
 use crate::engine_origin;
-use crate::examine::{self, Group};
+use crate::examine::{self, Group, SOMETHING_OFF, SOMETHING_UNKNOWN};
 use crate::gateway::Gateway;
 use crate::identity;
 
@@ -59,9 +59,9 @@ async fn of_gateway(args: &DoctorArgs) -> Result<Ended> {
 fn worse(one: Ended, other: Ended) -> Ended {
     let rank = |ended: Ended| match ended {
         Ended::Done => 0,
-        Ended::Status(3) => 1,
+        Ended::Status(SOMETHING_UNKNOWN) => 1,
         Ended::Interrupted => 2,
-        Ended::Status(1) => 3,
+        Ended::Status(SOMETHING_OFF) => 3,
         Ended::Status(_) => 4,
     };
     if rank(other) > rank(one) { other } else { one }
@@ -94,9 +94,7 @@ fn group(pool: &PoolConfig, look: &LookArgs) -> Result<Group> {
 fn headers(pool: &PoolConfig) -> Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     if let Some(key) = pool.resolve_api_key().map_err(|(key, why)| anyhow!("{key}: {why}"))? {
-        let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
-            .context("the API key is no header value")?;
-        value.set_sensitive(true);
+        let value = bearer(key.expose()).context("the API key is no header value")?;
         headers.insert(header::AUTHORIZATION, value);
     }
     Ok(headers)

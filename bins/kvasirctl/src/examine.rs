@@ -22,9 +22,9 @@ use crate::{Ended, say, stop};
 const AT_A_TIME: usize = 8;
 
 /// Exit statuses.
-const SOMETHING_OFF: u8 = 1;
+pub(crate) const SOMETHING_OFF: u8 = 1;
 const WRONG_ARGUMENTS: u8 = 2;
-const SOMETHING_UNKNOWN: u8 = 3;
+pub(crate) const SOMETHING_UNKNOWN: u8 = 3;
 
 /// Engines that serve one model.
 #[derive(Clone, Debug)]
@@ -60,7 +60,8 @@ pub(crate) async fn run(groups: &[Group], how: &LookArgs) -> Result<Ended> {
     Ok(before.map_or(Ended::Interrupted, |round| status(round.verdict())))
 }
 
-fn status(verdict: Verdict) -> Ended {
+/// How that ends.
+pub(crate) fn status(verdict: Verdict) -> Ended {
     match verdict {
         Verdict::Ok => Ended::Done,
         Verdict::Off => Ended::Status(SOMETHING_OFF),

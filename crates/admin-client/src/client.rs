@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Full};
-use kvasir_upstream::{Failure, Origin, Patience, Phase, Started, Upstream, root_cause};
+use http_body_util::Full;
+use kvasir_upstream::{Failure, Origin, Patience, Phase, Upstream, bearer as shown};
 use serde_json::Value;
 
 use crate::document;
@@ -149,7 +149,7 @@ impl AdminClient {
             let sent = self.upstream.send(&self.origin, patience, || repeatable, request).await;
             let started = sent.map_err(|failure| of_failure(&failure, url()))?;
             let status = started.head.status;
-            let read = read(started).await;
+            let read = started.whole(MAX_ANSWER).await;
             Ok((status, read.map_err(|why| AskError::Broken { url: url(), why })?))
         };
         let whole = CONNECT + ANSWER;
@@ -177,26 +177,7 @@ fn bearer(token: &str) -> Result<HeaderValue, BadToken> {
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(BadToken);
     }
-    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| BadToken)?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
-/// The whole body.
-async fn read(mut started: Started) -> Result<Bytes, String> {
-    let mut whole = BytesMut::new();
-    let mut next = started.first.map(Ok);
-    while let Some(frame) = next {
-        let frame = frame.map_err(|error| root_cause(&error))?;
-        if let Some(data) = frame.data_ref() {
-            if whole.len() + data.len() > MAX_ANSWER {
-                return Err(format!("it is longer than {MAX_ANSWER} bytes"));
-            }
-            whole.extend_from_slice(data);
-        }
-        next = started.rest.frame().await;
-    }
-    Ok(whole.freeze())
+    shown(token).map_err(|_| BadToken)
 }
 
 fn of_failure(failure: &Failure, url: String) -> AskError {

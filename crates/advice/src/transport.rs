@@ -11,7 +11,7 @@ use http::{HeaderValue, Request, Response, Uri, header};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use kvasir_upstream::{Tls, root_cause};
+use kvasir_upstream::{Tls, bearer, root_cause};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -105,10 +105,7 @@ impl Dialed {
         let origin = format!("{scheme}://{address}").parse();
         let origin = origin.map_err(|error| failed(format!("no address: {error}")))?;
         let authorization = token.map(|token| {
-            let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-                .map_err(|_| failed("the token cannot be sent in a header".to_owned()))?;
-            value.set_sensitive(true);
-            Ok(value)
+            bearer(token).map_err(|_| failed("the token cannot be sent in a header".to_owned()))
         });
         Ok(Self { sender, origin, authorization: authorization.transpose()? })
     }

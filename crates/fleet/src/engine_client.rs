@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Full};
-use kvasir_upstream::{Failure, Origin, Patience, Phase, Started, Upstream, root_cause};
+use http_body_util::Full;
+use kvasir_upstream::{Failure, Origin, Patience, Phase, Upstream};
 
 /// The largest answer that is read; a busy vLLM's `/metrics` is some 60 KiB.
 const MAX_ANSWER: usize = 8 << 20;
@@ -126,7 +126,7 @@ impl EngineClient {
             let sent = self.upstream.send(origin, patience, may_repeat, request).await;
             let started = sent.map_err(|failure| of_failure(&failure, timeout))?;
             let status = started.head.status;
-            Ok((status, read(started, most).await?))
+            Ok((status, started.whole(most).await.map_err(ProbeError::Broken)?))
         };
         tokio::time::timeout(timeout, exchange).await.unwrap_or(Err(ProbeError::Timeout(timeout)))
     }
@@ -164,23 +164,6 @@ impl Question {
         request.headers_mut().extend(further.clone());
         request
     }
-}
-
-/// The whole body.
-async fn read(mut started: Started, most: usize) -> Result<Bytes, ProbeError> {
-    let mut whole = BytesMut::new();
-    let mut next = started.first.map(Ok);
-    while let Some(frame) = next {
-        let frame = frame.map_err(|error| ProbeError::Broken(root_cause(&error)))?;
-        if let Some(data) = frame.data_ref() {
-            if whole.len() + data.len() > most {
-                return Err(ProbeError::Broken(format!("it is longer than {most} bytes")));
-            }
-            whole.extend_from_slice(data);
-        }
-        next = started.rest.frame().await;
-    }
-    Ok(whole.freeze())
 }
 
 fn of_failure(failure: &Failure, timeout: Duration) -> ProbeError {

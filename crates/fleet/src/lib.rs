@@ -129,4 +129,4 @@ pub use self::token_oracle::{
 pub use self::tokenizer::{ModelPrompts, PromptState};
 pub use self::view::{EndpointView, InventoryView, StreamView};
 pub use kvasir_balance::{PairPlan, PairSelect, Role};
-pub use kvasir_upstream::{Limits as ConnectionLimits, Origin, Tls, TlsError, TlsFiles};
+pub use kvasir_upstream::{Limits as ConnectionLimits, Origin, Tls, TlsError, TlsFiles, bearer};

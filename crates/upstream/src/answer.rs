@@ -4,11 +4,13 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::response::Parts;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
+use crate::failure::root_cause;
 use crate::h1::H1;
 use crate::h2::Stream;
 use crate::pool::Slot;
@@ -23,6 +25,28 @@ pub struct Started {
     pub first: Option<Frame<Bytes>>,
     /// All that follows.
     pub rest: AnswerStream,
+}
+
+impl Started {
+    /// The whole body, of at most so many bytes.
+    ///
+    /// # Errors
+    /// Why it is not whole.
+    pub async fn whole(mut self, most: usize) -> Result<Bytes, String> {
+        let mut whole = BytesMut::new();
+        let mut next = self.first.map(Ok);
+        while let Some(frame) = next {
+            let frame = frame.map_err(|error| root_cause(&error))?;
+            if let Some(data) = frame.data_ref() {
+                if whole.len() + data.len() > most {
+                    return Err(format!("it is longer than {most} bytes"));
+                }
+                whole.extend_from_slice(data);
+            }
+            next = self.rest.frame().await;
+        }
+        Ok(whole.freeze())
+    }
 }
 
 /// The body of an answer. Read to its end it gives its connection back; dropped before, it closes

@@ -13,6 +13,7 @@
 //! over another one, once.
 
 mod answer;
+mod authorization;
 mod certificate;
 mod dial;
 mod dns;
@@ -30,6 +31,7 @@ mod tls;
 mod upstream;
 
 pub use self::answer::{AnswerStream, Broken, Started};
+pub use self::authorization::bearer;
 pub use self::dns::{Lookup, Resolve};
 pub use self::failure::{Failure, Fault, Phase, Retry, root_cause};
 pub use self::origin::{Limits, Origin};

@@ -7,18 +7,16 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use kvasir_admin_client::ApiPath;
+use kvasir_doctor::Verdict;
 use serde_json::{Value, json};
 
 use crate::args::DoctorArgs;
+use crate::examine::status;
 use crate::gateway::view::{list, plain, text};
 use crate::gateway::{Gateway, near_names};
 use crate::get::parity::problem_of;
 use crate::output::write;
 use crate::{Ended, stop};
-
-/// Exit statuses, as of checks of engines.
-const SOMETHING_OFF: u8 = 1;
-const SOMETHING_UNKNOWN: u8 = 3;
 
 /// What was found.
 struct Found {
@@ -40,10 +38,10 @@ pub(super) async fn run(gateway: &Gateway, args: &DoctorArgs) -> Result<Ended> {
             () = &mut stopped => return Ok(Ended::Interrupted),
         };
         write(&shown(gateway, &found, args))?;
-        let Some(seconds) = args.look.watch else { return Ok(found.ended()) };
+        let Some(seconds) = args.look.watch else { return Ok(status(found.verdict())) };
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
-            () = &mut stopped => return Ok(found.ended()),
+            () = &mut stopped => return Ok(status(found.verdict())),
         }
     }
 }
@@ -152,19 +150,11 @@ impl Found {
         }));
     }
 
-    fn ended(&self) -> Ended {
+    fn verdict(&self) -> Verdict {
         match (self.problems.is_empty(), self.unknown.is_empty()) {
-            (false, _) => Ended::Status(SOMETHING_OFF),
-            (true, false) => Ended::Status(SOMETHING_UNKNOWN),
-            (true, true) => Ended::Done,
-        }
-    }
-
-    fn verdict(&self) -> &'static str {
-        match self.ended() {
-            Ended::Status(SOMETHING_OFF) => "off",
-            Ended::Status(_) => "unknown",
-            _ => "ok",
+            (false, _) => Verdict::Off,
+            (true, false) => Verdict::Unknown,
+            (true, true) => Verdict::Ok,
         }
     }
 }
@@ -173,7 +163,7 @@ fn shown(gateway: &Gateway, found: &Found, args: &DoctorArgs) -> String {
     let Found { problems, unknown, notes, pools } = found;
     if args.look.json {
         let document = json!({
-            "gateway": gateway.url(), "verdict": found.verdict(), "problems": problems,
+            "gateway": gateway.url(), "verdict": found.verdict().as_str(), "problems": problems,
             "unknown": unknown, "notes": notes,
         });
         return match args.look.watch {
@@ -220,7 +210,7 @@ mod tests {
     }
 
     fn ended(parity: &Value, pools: &Value) -> Ended {
-        found(parity, pools, None).unwrap().ended()
+        status(found(parity, pools, None).unwrap().verdict())
     }
 
     #[test]

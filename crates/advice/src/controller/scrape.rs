@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::uri::Authority;
 use http::{HeaderValue, StatusCode};
 use kvasir_fleet::{EngineClient, Origin};
+use kvasir_upstream::bearer;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -98,8 +99,7 @@ pub(super) async fn gateway(
 /// The engines of a pool, each once, in the gateway's order: `GET /api/v1/pools/{model}`.
 async fn endpoints(client: &EngineClient, source: &GatewaySource) -> Result<Vec<String>, String> {
     let path = format!("/api/v1/pools/{}", percent(&source.pool));
-    let token =
-        source.token.as_ref().map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
+    let token = source.token.as_deref().map(bearer);
     let token = token.transpose().map_err(|_| "the token cannot be sent in a header".to_owned())?;
     let text = text(client, &source.origin, &path, token.as_ref()).await?;
     let pool: serde_json::Value =
