@@ -149,7 +149,9 @@ impl Reloader {
         if let Some(path) = &path {
             // A change since the file was read at the start is one as well.
             self.seen = Stamp::at(path).await;
-            survived(self.reload(path, false)).await;
+            if !self.is_read(path).await {
+                survived(self.reload(path, false)).await;
+            }
         }
         // Of its own: however many orders come, the file is looked at.
         let mut looks = interval_at(tokio::time::Instant::now() + LOOK, LOOK);
@@ -157,6 +159,13 @@ impl Reloader {
         loop {
             survived(self.step(&mut hangups, &mut looks, path.as_deref())).await;
         }
+    }
+
+    /// Whether the file still is what was read at the start, so that nothing has to be made of it again.
+    async fn is_read(&self, path: &Path) -> bool {
+        let path = path.to_owned();
+        let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(path)).await;
+        matches!(read, Ok(Ok(text)) if text == self.text)
     }
 
     /// Waits for one reason to take something up, and does.
