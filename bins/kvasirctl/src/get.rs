@@ -47,11 +47,7 @@ pub(crate) async fn run(args: GetArgs) -> Result<Ended> {
         GetWhat::Parity { ask } => show(&ask, &ApiPath::of(&["parity"]), parity::text_of).await,
         GetWhat::Stats { ask } => show(&ask, &ApiPath::of(&["stats"]), stats::table).await,
         GetWhat::Decisions { limit, model, ask } => {
-            if let Some(model) = &model {
-                is_decided_for(&ask, model).await?;
-            }
-            let path = ApiPath::of(&["decisions"]).with("limit", &limit.to_string());
-            show(&ask, &path.with_some("model", model.as_deref()), decisions::table).await
+            of_decisions(limit, model.as_deref(), &ask).await
         }
         GetWhat::Config { ask } => config(&ask).await,
     }
@@ -63,14 +59,20 @@ async fn show(ask: &AskArgs, path: &ApiPath, table: fn(&Value) -> String) -> Res
     Ok(Ended::Done)
 }
 
-/// Whether there could be decisions for a model: one that no pool is for may be an adapter's name, which
-/// only decisions tell.
-async fn is_decided_for(ask: &AskArgs, model: &str) -> Result<()> {
+async fn of_decisions(limit: u32, model: Option<&str>, ask: &AskArgs) -> Result<Ended> {
     let gateway = Gateway::of(&ask.connect)?;
-    let path = ApiPath::of(&["decisions"]).with("limit", "1").with("model", model);
-    if !list(&gateway.get(&path).await?, "decisions").is_empty() {
-        return Ok(());
+    let path = ApiPath::of(&["decisions"]).with("limit", &limit.to_string());
+    let document = gateway.get(&path.with_some("model", model)).await?;
+    if let Some(model) = model.filter(|_| list(&document, "decisions").is_empty()) {
+        could_be_decided_for(&gateway, model).await?;
     }
+    print(ask.print.output, &document, || decisions::table(&document))?;
+    Ok(Ended::Done)
+}
+
+/// Whether there could be decisions for a model of which there are none: one that no pool is for may be an
+/// adapter's name, which only decisions tell.
+async fn could_be_decided_for(gateway: &Gateway, model: &str) -> Result<()> {
     let document = gateway.get(&ApiPath::of(&["pools"])).await?;
     let pools = list(&document, "pools");
     let aliases = |pool| list(pool, "aliases").iter().filter_map(Value::as_str);

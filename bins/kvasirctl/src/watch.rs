@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use kvasir_admin_client::ApiPath;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::args::WatchArgs;
 use crate::gateway::Gateway;
@@ -76,6 +76,20 @@ async fn next(gateway: &Gateway, args: &WatchArgs, screen: bool) -> Result<Look>
     }
 }
 
+/// Those of all pools, each with the pool it is of.
+fn all_endpoints(pools: &Value) -> Value {
+    let of = |pool: &Value| {
+        let model = pool["model"].clone();
+        let named = move |one: &Value| {
+            let mut one = one.clone();
+            one["pool"] = model.clone();
+            one
+        };
+        list(pool, "endpoints").iter().map(named).collect::<Vec<Value>>()
+    };
+    json!({"endpoints": list(pools, "pools").iter().flat_map(of).collect::<Vec<Value>>()})
+}
+
 /// On a terminal in the place of the last one, else below it.
 fn framed(frame: &str, screen: bool) -> String {
     match screen {
@@ -89,10 +103,9 @@ impl Look {
     async fn at(gateway: &Gateway, decisions: u32) -> Result<Self> {
         let latest = ApiPath::of(&["decisions"]).with("limit", &decisions.to_string());
         let pools = gateway.get(&ApiPath::of(&["pools"])).await?;
-        let endpoints = gateway.get(&ApiPath::of(&["endpoints"])).await?;
         Ok(Self {
+            endpoints: all_endpoints(&pools),
             pools,
-            endpoints,
             at: Instant::now(),
             stats: gateway.get(&ApiPath::of(&["stats"])).await?,
             decisions: gateway.get(&latest).await?,

@@ -13,16 +13,16 @@ const LISTED: usize = 8;
 /// there is.
 pub(super) async fn names(client: &AdminClient, message: &str) -> Option<String> {
     let name = message.split('`').skip(1).step_by(2).last()?;
-    let (what, list, key) = if message.contains("endpoint") {
-        ("endpoints", "endpoints", "name")
+    let (what, key) = if message.contains("endpoint") {
+        ("endpoints", "name")
     } else if message.contains("pool") || message.contains("model") {
-        ("pools", "pools", "model")
+        ("pools", "model")
     } else {
         return None;
     };
-    let all = client.get(&ApiPath::of(&[list])).await.ok()?;
+    let all = client.get(&ApiPath::of(&[what])).await.ok()?;
     let all: BTreeSet<&str> =
-        all[list].as_array()?.iter().filter_map(|one| text(one, key)).collect();
+        all[what].as_array()?.iter().filter_map(|one| text(one, key)).collect();
     Some(said(what, name, &all))
 }
 
