@@ -11,12 +11,12 @@ use serde_json::{Map, Value, json};
 
 use crate::control::Control;
 use crate::error::ApiError;
+use crate::openapi;
 use crate::page::{self, PageFile};
 use crate::path;
 use crate::recent::KEPT;
 use crate::routes::{Content, Does, Route};
 use crate::version::Version;
-use crate::{audit, openapi};
 
 /// A request whose caller may ask it.
 #[derive(Debug)]
@@ -180,9 +180,5 @@ impl Asked {
             Value::Object(map) => Ok(map),
             _ => Err(ApiError::bad_json("the body must be a JSON object")),
         }
-    }
-
-    fn now() -> String {
-        audit::now()
     }
 }

@@ -2,8 +2,6 @@
 
 mod parity;
 
-use std::sync::Arc;
-
 use kvasir_config::{DEFAULT_TENANT, DisaggregationConfig, EndpointConfig, EngineUrl, PoolConfig};
 use kvasir_fleet::{Endpoint, EndpointView, Fleet, Pool, StreamView};
 use kvasir_inventory::BlockSample;
@@ -222,11 +220,6 @@ pub(crate) fn routing(model: &str, state: &State) -> Option<Value> {
         "decode_pool": routing.decode_pool,
         "updated_at": routing.updated_at,
     }))
-}
-
-/// The endpoints of a pool.
-pub(crate) fn members(pool: &Pool) -> Vec<Arc<Endpoint>> {
-    pool.members().iter().cloned().collect()
 }
 
 #[cfg(test)]

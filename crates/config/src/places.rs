@@ -52,42 +52,31 @@ impl Places {
 
     /// The key whose name or value begins at a place, or is the last to begin before it.
     pub(crate) fn key_at(&self, wanted: Place) -> Option<String> {
-        let mut keys = Vec::new();
-        list("", &self.0, &mut keys);
         // Of several at one place the innermost: a section begins where its first key does.
-        let before = keys.into_iter().filter(|(at, key)| *at <= wanted && !key.is_empty());
-        before.max_by_key(|(at, _)| *at).map(|(_, key)| key)
+        self.before(wanted).max_by_key(|found| found.at).map(|found| found.key)
     }
-}
 
-impl Places {
     /// The innermost section that begins at a place, or is the last to begin before it: a section begins
     /// where its first key does. The outermost of several at one place.
     pub(crate) fn section_at(&self, wanted: Place) -> Option<String> {
-        let mut keys = Vec::new();
-        sections("", &self.0, &mut keys);
-        let before = keys.into_iter().filter(|(at, key)| *at <= wanted && !key.is_empty());
-        before.rev().max_by_key(|(at, _)| *at).map(|(_, key)| key)
+        let sections = self.before(wanted).filter(|found| found.is_section);
+        sections.rev().max_by_key(|found| found.at).map(|found| found.key)
+    }
+
+    /// What begins at a place or before it, in the order of [`list`].
+    fn before(&self, wanted: Place) -> impl DoubleEndedIterator<Item = Found> {
+        let mut all = Vec::new();
+        list("", &self.0, &mut all);
+        all.into_iter().filter(move |found| found.at <= wanted && !found.key.is_empty())
     }
 }
 
-/// All sections with the places where they begin, the outer ones before what is in them.
-fn sections(key: &str, node: &Spanned<Node>, found: &mut Vec<(Place, String)>) {
-    match &node.value {
-        Node::Leaf => {}
-        Node::List(items) => {
-            for (index, item) in items.iter().enumerate() {
-                sections(&format!("{key}[{index}]"), item, found);
-            }
-        }
-        Node::Map(entries) => {
-            found.push((place(node.referenced), key.to_owned()));
-            for (name, value) in entries {
-                let dot = if key.is_empty() { "" } else { "." };
-                sections(&format!("{key}{dot}{}", name.value), value, found);
-            }
-        }
-    }
+/// A key's name, or its value.
+struct Found {
+    at: Place,
+    key: String,
+    /// A value with keys of its own.
+    is_section: bool,
 }
 
 fn place(location: Location) -> Place {
@@ -95,8 +84,9 @@ fn place(location: Location) -> Place {
 }
 
 /// All keys with the places of their names and values, sections before what is in them.
-fn list(key: &str, node: &Spanned<Node>, keys: &mut Vec<(Place, String)>) {
-    keys.push((place(node.referenced), key.to_owned()));
+fn list(key: &str, node: &Spanned<Node>, keys: &mut Vec<Found>) {
+    let is_section = matches!(node.value, Node::Map(_));
+    keys.push(Found { at: place(node.referenced), key: key.to_owned(), is_section });
     match &node.value {
         Node::Leaf => {}
         Node::List(items) => {
@@ -108,7 +98,11 @@ fn list(key: &str, node: &Spanned<Node>, keys: &mut Vec<(Place, String)>) {
             for (name, value) in entries {
                 let dot = if key.is_empty() { "" } else { "." };
                 let inner = format!("{key}{dot}{}", name.value);
-                keys.push((place(name.referenced), inner.clone()));
+                keys.push(Found {
+                    at: place(name.referenced),
+                    key: inner.clone(),
+                    is_section: false,
+                });
                 list(&inner, value, keys);
             }
         }

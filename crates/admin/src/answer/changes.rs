@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Asked, reads};
 use crate::aside::LeftOut;
+use crate::audit;
 use crate::control::{Applied, Control};
 use crate::error::ApiError;
 use crate::routes::Does;
@@ -99,7 +100,7 @@ fn patch_routing(control: &dyn Control, asked: &Asked, model: String) -> Result<
         return Err(ApiError::invalid("mode", why));
     }
     reads::pool_place(control, &model)?;
-    Ok(Change::PatchRouting { model, patch, at: Asked::now() })
+    Ok(Change::PatchRouting { model, patch, at: audit::now() })
 }
 
 /// Settings are those of everybody.

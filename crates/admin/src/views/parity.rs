@@ -12,7 +12,6 @@ use kvasir_fleet::{
 use kvasir_inventory::{AbsentReason, PartialReason, SuspectReason, Trust};
 use serde_json::{Map, Value, json};
 
-use super::members;
 use crate::control::State;
 use crate::recent::Decided;
 
@@ -35,7 +34,7 @@ struct Problem {
 
 /// How a pool stands; `recent` are its latest decisions.
 pub(crate) fn parity(pool: &Pool, recent: &[Arc<Decided>]) -> Value {
-    let members = members(pool);
+    let members = pool.members();
     let views: Vec<EndpointView> = members.iter().map(|member| member.view()).collect();
     let mut problems = Vec::new();
     service::of_readiness(pool, &members, &views, &mut problems);

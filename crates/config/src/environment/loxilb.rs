@@ -6,7 +6,6 @@ use kvasir_balance::{Blend, PolicySpec, PreciseOptions, Relief};
 use super::{Effect, Variable, parsed, word};
 use crate::bounds::HOUR_MS;
 use crate::controller::ControllerConfig;
-use crate::disaggregation::DisaggregationConfig;
 use crate::identity::{BlockIdentity, HashAlgorithm};
 use crate::model::Config;
 
@@ -97,15 +96,9 @@ pub(super) const VARIABLES: [Variable; 19] = [
         key: "pools[].disaggregation.prefill_timeout_ms",
         set: |config, text| {
             let ms = milliseconds(text, 1)?;
-            let mut effect = Effect::Nothing("no pool splits requests");
-            for pool in &mut config.pools {
-                if pool.splits().is_some() {
-                    let split = pool.disaggregation.get_or_insert_default();
-                    *split = DisaggregationConfig { prefill_timeout_ms: ms, ..split.clone() };
-                    effect = Effect::Set;
-                }
-            }
-            Ok(effect)
+            splitting(config, |pool| {
+                pool.disaggregation.get_or_insert_default().prefill_timeout_ms = ms;
+            })
         },
     },
     Variable {
